@@ -1,0 +1,90 @@
+"""The seam to whoever generates text: `async generate(Request) -> Completion`.
+
+An engine batches concurrent requests itself. Token engines take prompt ids and return sampled ids with
+their log-probabilities; text-only engines (APIs) take the chat messages and return text alone.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.types import ChatMessage, Choice, Stop, Usage
+
+SILENCE_MARKER = "<silent>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to draw tokens. Temperature 0 is greedy; its log-probabilities are the model's own."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 is off."""
+    max_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilenceRule:
+    """That an agent may be silent in this call, and how the choice is made."""
+
+    ids: tuple[int, ...] = ()
+    """Canonical ids of the marker, then end-of-sequence; empty for text-only engines."""
+    choice: Choice = Choice.FREE
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    messages: tuple[ChatMessage, ...]
+    prompt_ids: tuple[int, ...] = ()
+    sampling: Sampling
+    seed: int = 0
+    silence: SilenceRule | None = None
+    """None where the agent may not be silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    text: str
+    """The decoded ids without the end-of-sequence token."""
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    stop: Stop
+    usage: Usage
+    version: int = 0
+    silence_logprob: float | None = None
+    model: str = ""
+    """The model id that served it, where that can differ from the one asked for."""
+
+
+class Engine(Protocol):
+    """Who generates. One engine is one model with one set of weights."""
+
+    model: str
+    """Name in the ledger and the price table."""
+    policy: str
+    """Name of the trained weights it serves; empty when they are frozen."""
+
+    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+        """The prompt's ids through the chat template; empty for text-only engines."""
+        ...
+
+    def silence_ids(self) -> tuple[int, ...]:
+        """Canonical ids of the silence marker followed by end-of-sequence; empty for text-only engines."""
+        ...
+
+    async def generate(self, request: Request) -> Completion: ...
+
+    async def close(self) -> None: ...
+
+
+def is_silence(text: str) -> bool:
+    """Whether a message is exactly the marker. Empty or garbled text is not silence."""
+    return text == SILENCE_MARKER
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A 63-bit seed from (run seed, step, task, sample, agent, call number), stable across machines."""
+    digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

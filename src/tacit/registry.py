@@ -1,0 +1,35 @@
+"""Looking names up: a literal dict with "did you mean", or outside code as `module:name`."""
+
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tacit.errors import ConfigError
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """' Did you mean `x`?' or the list of what there is."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
+
+
+def check_name(kind: str, name: str, known: Iterable[str], *, outside: bool = False) -> None:
+    """Raise a ConfigError unless the name is known, or may be outside code and looks like it."""
+    known = list(known)
+    if name not in known and not (outside and ":" in name):
+        hint = " (or your own as `module:name`)" if outside else ""
+        raise ConfigError(f"unknown {kind} `{name}`: {did_you_mean(name, known)}{hint}")
+
+
+def lookup(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """The registered object, or the object that `module:name` points to."""
+    check_name(kind, name, known, outside=True)
+    if name in known:
+        return known[name]
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"cannot import {kind} `{name}`: {error}") from error

@@ -1,0 +1,153 @@
+"""What agents are told. Every text that one agent wrote enters another's prompt as quoted data.
+
+A prompt is made of a *part* (which system text), the question, and named context: `hint=…`, `draft=…`,
+`messages=[…]`. Two forms exist: `tagged` (ours) and `published` (AgentPO's, for comparison).
+Neutralising a tokenizer's own special tokens inside texts is the engine's work, since only it knows them.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from tacit.engine.base import SILENCE_MARKER
+from tacit.types import ChatMessage, Message
+
+Context = Mapping[str, Sequence[Message]]
+
+PARTS: dict[str, str] = {
+    "solver": "{instruction}",
+    "reviser": "{instruction} Improve your solution where the comment shows an error.",
+    "hinter": "Give your teammate one short hint for this question. Do not answer it for them.",
+    "critic": "Check your teammate's solution to this question. Name any error in one short remark.",
+    "debater": "{instruction} Weigh what the other agents said.",
+    "guide": "Several agents will debate this question. Give them one short piece of advice.",
+    "speaker": "You are {agent} of a team that solves this question together. Add one short useful point.",
+    "answerer": "You are {agent} of a team that solved this question together. {instruction}",
+    "refiner": "{instruction} Correct your earlier solution where the feedback shows an error.",
+    "self_critic": "Check this solution to the question. List its errors, or say that there are none.",
+    "abstracter": "Name the general principles and facts that this question rests on. Do not solve it.",
+    "role_picker": "Name the one expert best suited to answer this question, in a few words.",
+    "expert": "You are an expert as described in the message below. {instruction}",
+    "diversifier": "{instruction} Solve it in a way that differs from the earlier solutions.",
+    "selector": "{instruction} Several solutions are given. Decide which is right and answer.",
+    "evolver": "Describe, in one sentence, a new kind of expert for this question, unlike those listed.",
+    "integrator": "{instruction} Combine your solution with what the other expert found.",
+    "judge": "You grade answers. {instruction}",
+}
+"""Role texts of our own. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""
+
+SILENCE_SENTENCE = (
+    f"If you have nothing useful to add, reply with exactly {SILENCE_MARKER} and nothing else."
+)
+
+INTRODUCTIONS: dict[str, str] = {
+    "hint": "A teammate's hint:",
+    "draft": "Solution so far:",
+    "comment": "A teammate's comment:",
+    "feedback": "Feedback:",
+    "advice": "Advice:",
+    "principles": "Principles:",
+    "expert": "The expert:",
+    "messages": "The conversation so far:",
+    "solutions": "Earlier solutions:",
+    "answer": "The answer to grade:",
+}
+"""The context an agent may be given, in the order it appears, and the line above each."""
+
+TAGS = {"messages": "message", "solutions": "solution"}
+_FORGED_TAG = re.compile(
+    rf"<(?=\s*/?\s*(?:{'|'.join([*INTRODUCTIONS, *TAGS.values()])})\b)", re.IGNORECASE
+)
+_FORGED_LABEL = re.compile(
+    r"^(\s*)(Problem|Question|Current solution|Comment|Hint)(\s*):", re.I | re.M
+)
+_FIELD = re.compile(r"\{(instruction|agent)\}")
+
+
+def quote(tag: str, message: Message) -> str:
+    """A message as data: it cannot close its own quotation nor open another."""
+    source = f' from="{message.agent}"' if tag in TAGS.values() else ""
+    return f"<{tag}{source}>\n{_FORGED_TAG.sub('&lt;', message.text)}\n</{tag}>"
+
+
+def fill(template: str, *, instruction: str, agent: str) -> str:
+    """Fill the fields of a role text in one pass, so that what is filled in is never read again."""
+    values = {"instruction": instruction, "agent": agent}
+    return _FIELD.sub(lambda match: values[match[1]], template).strip()
+
+
+def tagged(part: str, question: str, context: Context) -> str:
+    """The user message in our own form: the question, then each context under its line, in tags."""
+    blocks = [question]
+    for name, introduction in INTRODUCTIONS.items():
+        if spoken := [message for message in context.get(name, ()) if not message.silent]:
+            tag = TAGS.get(name, name)
+            blocks.append("\n".join([introduction, *(quote(tag, message) for message in spoken)]))
+    return "\n\n".join(blocks)
+
+
+def published(part: str, question: str, context: Context) -> str:
+    """The user message in AgentPO's published form (its released code, commit 8987a7e)."""
+    said = {
+        name: _plain(messages[0].text)
+        for name, messages in context.items()
+        if messages and not messages[0].silent
+    }
+    if part == "hinter":
+        return question
+    if part == "critic":
+        return f"Question: {question}\n\nCurrent solution: {said['draft']}"
+    if part == "reviser":
+        body = f"Problem: {question}\n\nCurrent Solution: {said['draft']}\n\nComment: {said['comment']}"
+    elif part == "solver":
+        body = f"Problem: {question}" + (f" (Hint: {said['hint']})" if "hint" in said else "")
+    else:
+        return tagged(part, question, context)
+    return f"{body} Let's think step by step and output the final answer within \\boxed{{}}."
+
+
+PUBLISHED_PARTS = PARTS | {
+    "solver": r"Please reason step by step, and put your final answer within \boxed{}.",
+    "hinter": "Rewrite the question below to make it easier to understand.",
+    "critic": "Given a question and its current solution, analyze the solution and provide concise, specific "
+    "feedback identifying any errors, logical gaps, or missing justifications. Do not rewrite the "
+    "solution, only highlight issues.",
+    "reviser": "You have an opportunity to improve your solution. Please review Current Solution and Comment "
+    "carefully. Correct errors and fill justification gaps if any.",
+}
+"""AgentPO's role texts, as published; the parts it does not have are ours."""
+
+FORMS: dict[str, tuple[Mapping[str, str], Callable[[str, str, Context], str]]] = {
+    "tagged": (PARTS, tagged),
+    "published": (PUBLISHED_PARTS, published),
+}
+
+
+def build(
+    part: str,
+    question: str,
+    context: Context,
+    *,
+    agent: str,
+    instruction: str,
+    form: str = "tagged",
+    system: str | None = None,
+    may_be_silent: bool = False,
+) -> tuple[ChatMessage, ...]:
+    """The chat messages of one call. `system` replaces the part's own text."""
+    parts, user = FORMS[form]
+    told = fill(parts[part] if system is None else system, instruction=instruction, agent=agent)
+    if may_be_silent:
+        told = f"{told} {SILENCE_SENTENCE}".strip()
+    messages = [ChatMessage("system", told)] if told else []
+    return (*messages, ChatMessage("user", user(part, question, context)))
+
+
+def _plain(text: str) -> str:
+    """Escape for the published form, whose quotations are a pair of brackets and labels at line starts."""
+    text = _FORGED_TAG.sub("&lt;", _FORGED_LABEL.sub(r"\1\2\3 -", text))
+    depth, out = 0, []
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        out.append("]" if depth < 0 else char)
+        depth = max(depth, 0)
+    return "".join(out)

@@ -1,0 +1,160 @@
+"""The nouns every module shares: tasks, messages, calls, episodes. Data only, no behaviour beyond sums."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One thing to solve.
+
+    Example: Task(id="gsm8k/test/0", question="Janet's ducks lay …", answer="18", grader="math")
+    """
+
+    id: str
+    question: str
+    answer: str
+    grader: str
+    """A name of `tacit.grading.GRADERS`, or `module:name`."""
+    instruction: str = ""
+    """How the answer must be given, e.g. within \\boxed{}; shown to whoever answers."""
+    level: str = ""
+    subject: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What only the grader needs (tests, entry point, position). Never shown to a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a prompt, as chat templates and OpenAI-style APIs take it."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What an agent said to the others. A silent message has no text and is delivered to nobody."""
+
+    agent: str
+    text: str = ""
+    silent: bool = False
+
+
+class Stop(StrEnum):
+    """Why a completion ended."""
+
+    EOS = "eos"
+    LENGTH = "length"
+
+
+class Choice(StrEnum):
+    """How the choice between speaking and silence is made in one call."""
+
+    FREE = "free"  # the policy samples, silence being one of the things it may sample
+    SPEAK = "speak"  # drawn from the policy conditioned on not being silent
+    SILENT = "silent"  # silence is played without sampling
+    FLOOR = "floor"  # drawn, but neither choice with less than a floor's probability
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call, or a sum of calls. `cached` is part of `prompt`, `reasoning` of `generated`."""
+
+    prompt: int = 0
+    generated: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt + other.prompt,
+            self.generated + other.generated,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.generated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One model call, exactly as served: what is trained on is here, text is only a view of it."""
+
+    agent: str
+    model: str
+    messages: tuple[ChatMessage, ...]
+    text: str
+    stop: Stop
+    usage: Usage
+    prompt_ids: tuple[int, ...] = ()
+    """Empty for text-only engines, as are the next two."""
+    output_ids: tuple[int, ...] = ()
+    """Every sampled id, the end-of-sequence token included."""
+    logprobs: tuple[float, ...] = ()
+    """Under the distribution the ids were drawn from, one per output id."""
+    policy: str = ""
+    """Name of the trained weights that spoke; empty for a frozen agent."""
+    version: int = 0
+    """How many updates those weights had seen."""
+    silent: bool = False
+    choice: Choice = Choice.FREE
+    silence_logprob: float | None = None
+    """log π(silence | prompt), where silence was allowed and the engine can say."""
+    round: int = 0
+    seconds: float = 0.0
+    path_tokens: int = 0
+    """Generated tokens on the longest chain of calls that ends with this one."""
+
+    def __post_init__(self) -> None:
+        if len(self.logprobs) != len(self.output_ids):
+            raise ValueError(
+                f"{self.agent}: {len(self.output_ids)} output ids but {len(self.logprobs)} log-probabilities"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What a grader said: the reward in [0, 1], and whether that counts as solved."""
+
+    reward: float
+    right: bool
+    answer: str = ""
+    """What the grader read as the answer; empty when it found none."""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.reward) and 0.0 <= self.reward <= 1.0):
+            raise ValueError(f"a task reward must lie in [0, 1], got {self.reward}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One play of one task. A failed one carries `error` and no grade, and counts nowhere as wrong."""
+
+    task_id: str
+    sample: int
+    level: str = ""
+    calls: tuple[Call, ...] = ()
+    answer: str = ""
+    grade: Grade | None = None
+    error: str | None = None
+    seconds: float = 0.0
+    """Wall time of the critical path of calls."""
+
+    @property
+    def usage(self) -> Usage:
+        return sum((call.usage for call in self.calls), Usage())
+
+    @property
+    def turns(self) -> int:
+        return sum(not call.silent for call in self.calls)
+
+    @property
+    def path_tokens(self) -> int:
+        return max((call.path_tokens for call in self.calls), default=0)
