@@ -1,7 +1,7 @@
 """The seam to whoever generates text: `async generate(Request) -> Completion`.
 
-An engine batches concurrent requests itself. Token engines take prompt ids and return sampled ids with
-their log-probabilities; text-only engines (APIs) take the chat messages and return text alone.
+An engine batches concurrent requests itself. Token engines take prompt ids and return sampled ids
+with their log-probabilities; text-only engines (APIs) take the chat messages and return text alone.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def silence_ids(self) -> tuple[int, ...]:
-        """Canonical ids of the silence marker followed by end-of-sequence; empty for text-only engines."""
+        """Canonical ids of the silence marker, then end-of-sequence; empty if text-only."""
         ...
 
     async def generate(self, request: Request) -> Completion: ...
@@ -85,6 +85,6 @@ def is_silence(text: str) -> bool:
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 63-bit seed from (run seed, step, task, sample, agent, call number), stable across machines."""
+    """A 63-bit seed from (run seed, step, task, sample, agent, call number), the same anywhere."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

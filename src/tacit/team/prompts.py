@@ -1,8 +1,9 @@
 """What agents are told. Every text that one agent wrote enters another's prompt as quoted data.
 
-A prompt is made of a *part* (which system text), the question, and named context: `hint=…`, `draft=…`,
-`messages=[…]`. Two forms exist: `tagged` (ours) and `published` (AgentPO's, for comparison).
-Neutralising a tokenizer's own special tokens inside texts is the engine's work, since only it knows them.
+A prompt is made of a *part* (which system text), the question, and named context: `hint=…`,
+`draft=…`, `messages=[…]`. Two forms exist: `tagged` (ours) and `published` (AgentPO's,
+for comparison). Neutralising a tokenizer's special tokens inside texts is the engine's work:
+only it knows them.
 """
 
 import re
@@ -17,23 +18,28 @@ PARTS: dict[str, str] = {
     "solver": "{instruction}",
     "reviser": "{instruction} Improve your solution where the comment shows an error.",
     "hinter": "Give your teammate one short hint for this question. Do not answer it for them.",
-    "critic": "Check your teammate's solution to this question. Name any error in one short remark.",
+    "critic": "Check your teammate's solution to this question. "
+    "Name any error in one short remark.",
     "debater": "{instruction} Weigh what the other agents said.",
     "guide": "Several agents will debate this question. Give them one short piece of advice.",
-    "speaker": "You are {agent} of a team that solves this question together. Add one short useful point.",
+    "speaker": "You are {agent} of a team that solves this question together. "
+    "Add one short useful point.",
     "answerer": "You are {agent} of a team that solved this question together. {instruction}",
     "refiner": "{instruction} Correct your earlier solution where the feedback shows an error.",
-    "self_critic": "Check this solution to the question. List its errors, or say that there are none.",
-    "abstracter": "Name the general principles and facts that this question rests on. Do not solve it.",
+    "self_critic": "Check this solution to the question. "
+    "List its errors, or say that there are none.",
+    "abstracter": "Name the general principles and facts that this question rests on. "
+    "Do not solve it.",
     "role_picker": "Name the one expert best suited to answer this question, in a few words.",
     "expert": "You are an expert as described in the message below. {instruction}",
     "diversifier": "{instruction} Solve it in a way that differs from the earlier solutions.",
     "selector": "{instruction} Several solutions are given. Decide which is right and answer.",
-    "evolver": "Describe, in one sentence, a new kind of expert for this question, unlike those listed.",
+    "evolver": "Describe, in one sentence, a new kind of expert for this question, "
+    "unlike those listed.",
     "integrator": "{instruction} Combine your solution with what the other expert found.",
     "judge": "You grade answers. {instruction}",
 }
-"""Role texts of our own. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""
+"""Our own role texts. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""
 
 SILENCE_SENTENCE = (
     f"If you have nothing useful to add, reply with exactly {SILENCE_MARKER} and nothing else."
@@ -97,7 +103,8 @@ def published(part: str, question: str, context: Context) -> str:
     if part == "critic":
         return f"Question: {question}\n\nCurrent solution: {said['draft']}"
     if part == "reviser":
-        body = f"Problem: {question}\n\nCurrent Solution: {said['draft']}\n\nComment: {said['comment']}"
+        solution = f"Current Solution: {said['draft']}\n\nComment: {said['comment']}"
+        body = f"Problem: {question}\n\n{solution}"
     elif part == "solver":
         body = f"Problem: {question}" + (f" (Hint: {said['hint']})" if "hint" in said else "")
     else:
@@ -108,11 +115,11 @@ def published(part: str, question: str, context: Context) -> str:
 PUBLISHED_PARTS = PARTS | {
     "solver": r"Please reason step by step, and put your final answer within \boxed{}.",
     "hinter": "Rewrite the question below to make it easier to understand.",
-    "critic": "Given a question and its current solution, analyze the solution and provide concise, specific "
-    "feedback identifying any errors, logical gaps, or missing justifications. Do not rewrite the "
-    "solution, only highlight issues.",
-    "reviser": "You have an opportunity to improve your solution. Please review Current Solution and Comment "
-    "carefully. Correct errors and fill justification gaps if any.",
+    "critic": "Given a question and its current solution, analyze the solution and provide "
+    "concise, specific feedback identifying any errors, logical gaps, or missing justifications. "
+    "Do not rewrite the solution, only highlight issues.",
+    "reviser": "You have an opportunity to improve your solution. Please review Current Solution "
+    "and Comment carefully. Correct errors and fill justification gaps if any.",
 }
 """AgentPO's role texts, as published; the parts it does not have are ours."""
 
@@ -143,7 +150,7 @@ def build(
 
 
 def _plain(text: str) -> str:
-    """Escape for the published form, whose quotations are a pair of brackets and labels at line starts."""
+    """Escape for the published form, which quotes by brackets and by labels at line starts."""
     text = _FORGED_TAG.sub("&lt;", _FORGED_LABEL.sub(r"\1\2\3 -", text))
     depth, out = 0, []
     for char in text:

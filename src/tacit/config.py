@@ -1,0 +1,392 @@
+"""The typed configuration: one YAML file, `extends:` for variants, `a.b=c` overrides.
+
+Nothing here loads a model or a data file, so that a mistake is answered at once.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from tacit.errors import ConfigError
+from tacit.registry import did_you_mean
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskConfig(Section):
+    """Which tasks: a benchmark, a `.jsonl` file, or a `module:function` of your own."""
+
+    name: str
+    split: str = "test"
+    folder: str | None = None
+    """Where the benchmark's original files lie; `TACIT_DATA` when not given."""
+    hub: bool = False
+    """Download from the Hugging Face Hub (extra `hub`)."""
+    limit: PositiveInt | None = None
+    offset: NonNegativeInt = 0
+    shuffle_seed: int | None = None
+    level: list[str] | None = None
+    subject: list[str] | None = None
+    allow_canaried: bool = False
+    """Train on BIG-bench files whose authors ask for evaluation only."""
+    options: dict[str, Any] = {}
+    """Passed on to a task source that has options of its own."""
+
+
+class ModelConfig(Section):
+    """A model that agents can use by its name."""
+
+    engine: Literal["local", "api"] = "local"
+    path: str = "pocket"
+    """local: `pocket`, a folder as `from_pretrained` reads it, or a Hub id."""
+    rows: PositiveInt = 32
+    """local: how many sequences are decoded together."""
+    context: PositiveInt | None = None
+    """local: the longest prompt plus answer, if shorter than the model's own."""
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """local: auto is bfloat16 on a GPU and float32 on a CPU."""
+    model: str | None = None
+    """api: the model id to ask for."""
+    base_url: str | None = None
+    """api: an OpenAI-compatible URL; `OPENAI_BASE_URL` when not given."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """api: the environment variable that holds the key."""
+    concurrency: PositiveInt = 16
+    timeout: PositiveFloat = 120.0
+    retries: NonNegativeInt = 6
+
+    @model_validator(mode="after")
+    def _api_names_its_model(self) -> "ModelConfig":
+        if self.engine == "api" and not self.model:
+            raise ValueError("an api model needs `model: …`, the id to ask the server for")
+        return self
+
+
+class AgentConfig(Section):
+    """A role with a model."""
+
+    model: str = "pocket"
+    """A name under `models`, or `pocket`."""
+    count: PositiveInt = 1
+    """How many agents play this role, where the topology takes several."""
+    trained: bool = False
+    silent: bool | None = None
+    """Whether it may be silent; the topology's default when not given."""
+    system: str | None = None
+    """Replaces the role's own text. `{instruction}` and `{agent}` are filled in."""
+    temperature: NonNegativeFloat | None = None
+    """Default: greedy, but 1 for a trained agent while training."""
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: NonNegativeInt = 0
+    max_tokens: PositiveInt = 256
+    max_input_tokens: PositiveInt | None = None
+
+
+class TeamConfig(Section):
+    topology: str = "solo"
+    """A name `tacit tasks --topologies` lists, or `module:name`."""
+    agents: dict[str, AgentConfig] = Field(min_length=1)
+    prompts: Literal["tagged", "published"] = "tagged"
+    options: dict[str, Any] = {}
+    """What the topology takes: rounds, samples, shape."""
+
+
+class EvaluationConfig(Section):
+    samples: PositiveInt = 1
+    """Episodes per task: pass@1 is their mean, maj@k and pass@k use them all."""
+    concurrency: PositiveInt = 64
+    """Episodes under way at once."""
+    confidence: float = Field(0.95, gt=0.0, lt=1.0)
+    resamples: PositiveInt = 10_000
+
+
+class RewardConfig(Section):
+    """R = r − g·c; see economy/reward.py."""
+
+    shape: Literal["linear", "one_sided", "multiplicative", "priced"] = "linear"
+    gate: Literal["success", "group", "always"] = "success"
+    cap: PositiveFloat = 0.5
+    repetition: NonNegativeFloat = 0.0
+    """λ_rep, the weight of repeated 4-grams."""
+    alpha: NonNegativeFloat = 0.0
+    """multiplicative: r / (1 + α·T/T̄)."""
+    overlong: NonNegativeInt = 0
+    """DAPO's soft overlong shaping over the last so many tokens of a message's cap; 0 is off."""
+    parts: dict[str, str] = {}
+    """Parts of your own: name → `module:function` of an episode, added to R."""
+
+
+class BudgetConfig(Section):
+    """What an episode may cost, and how the multipliers hold it; see economy/budget.py."""
+
+    control: Literal["dual", "fixed"] = "dual"
+    tokens: PositiveFloat | None = None
+    turns: PositiveFloat | None = None
+    money: PositiveFloat | None = None
+    """For `reward.shape: priced`."""
+    rate: PositiveFloat = 0.005
+    ceiling: PositiveFloat = 1.0
+    weight_tokens: NonNegativeFloat = 0.0
+    """λ_tok at the start (dual) or throughout (fixed)."""
+    weight_turns: NonNegativeFloat = 0.0
+
+
+class SilenceConfig(Section):
+    """How the choice to speak goes on being tried; see learn/silence.py."""
+
+    exploration: Literal["arms", "floor", "none"] = "arms"
+    floor: float = Field(0.1, gt=0.0, lt=0.5)
+    """floor: least probability of either choice while sampling."""
+    warmup_steps: NonNegativeInt = 20
+    """arms: at most so many steps without cost and with p untrained."""
+    coefficient: NonNegativeFloat = 1.0
+    """arms: weight of the choice's step beside the content's."""
+    least_weight: NonNegativeFloat = 0.05
+    """arms: w = p(1−p) is raised to this where the step goes against the present leaning."""
+    clip: PositiveFloat = 1.0
+    """arms: largest |advantage| of the choice."""
+    silent_samples: PositiveInt = 4
+    """arms: plays of the silent arm when the rest of the team samples."""
+
+
+class PolicyConfig(Section):
+    """What learns."""
+
+    kind: Literal["lora", "full"] = "lora"
+    share: Literal["team", "role"] = "team"
+    """One set of trained weights for all trained roles of a model, or one per role."""
+    rank: PositiveInt = 16
+    alpha: PositiveFloat = 32.0
+    targets: list[str] = [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    ]
+
+
+class OptimizerConfig(Section):
+    learning_rate: PositiveFloat = 1e-5
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: NonNegativeFloat = 0.0
+    warmup_steps: NonNegativeInt = 5
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    clip_norm: PositiveFloat = 1.0
+
+
+class LossConfig(Section):
+    """Which loss; see learn/loss.py."""
+
+    name: Literal["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"] = "gspo"
+    sequence: Literal["message", "agent", "episode"] = "message"
+    clip_low: PositiveFloat = 3e-4
+    clip_high: PositiveFloat = 4e-4
+    length_aware: bool | None = None
+    """ε·sqrt(1024/L); by default only when a batch is used for several updates."""
+    kl: NonNegativeFloat = 0.0
+    """Weight of k3 KL to the frozen base."""
+    mismatch_cap: PositiveFloat | None = None
+    """Truncated importance correction for engine mismatch; off when not given."""
+    max_length: PositiveInt | None = None
+    """dr_grpo's constant; the largest cap of a trained agent when not given."""
+
+
+class TrainConfig(Section):
+    steps: PositiveInt = 100
+    tasks_per_step: PositiveInt = 16
+    group: int = Field(8, ge=2)
+    """Episodes of one task that are compared with each other."""
+    updates: PositiveInt = 1
+    """Optimiser steps a batch."""
+    advantage: Literal["grpo", "dr_grpo", "rloo", "gdpo", "batch"] = "grpo"
+    dynamic_sampling: NonNegativeInt = 0
+    """Rounds of fresh tasks drawn to replace groups without a signal; 0 is off."""
+    microbatch_tokens: PositiveInt = 8192
+    gradient_checkpointing: bool = False
+    concurrency: PositiveInt = 256
+    evaluate_every: NonNegativeInt = 20
+    """0: only at the end."""
+    checkpoint_every: PositiveInt = 10
+    patience: NonNegativeInt = 0
+    """Stop after so many evaluations without a better one; 0 is off."""
+    dead_steps: PositiveInt = 30
+    """Stop when no group had a signal for so many steps."""
+    empty_share: float = Field(0.9, gt=0.0, le=1.0)
+    """Stop when this share of spoken messages is empty."""
+    save_episodes: bool = True
+    trackers: list[str] = []
+    """trackio, wandb, tensorboard."""
+
+
+class Config(Section):
+    """One experiment."""
+
+    name: str = "run"
+    seed: int = 0
+    train_tasks: TaskConfig | None = None
+    tasks: TaskConfig = TaskConfig(name="arithmetic", limit=200)
+    """Held-out tasks to evaluate on."""
+    models: dict[str, ModelConfig] = {}
+    prices: str | None = None
+    """A YAML price table; see economy/ledger.py."""
+    team: TeamConfig | None = None
+    teams: dict[str, TeamConfig] = {}
+    """Named teams for `tacit compare`; the first is what the others are compared with."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    reward: RewardConfig = RewardConfig()
+    budget: BudgetConfig = BudgetConfig()
+    silence: SilenceConfig = SilenceConfig()
+    policy: PolicyConfig = PolicyConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    loss: LossConfig = LossConfig()
+    train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _agents_name_known_models(self) -> "Config":
+        known = {"pocket", *self.models}
+        teams = {"team": self.team, **{f"teams.{k}": v for k, v in self.teams.items()}}
+        for place, team in teams.items():
+            for role, agent in team.agents.items() if team else ():
+                if agent.model not in known:
+                    hint = did_you_mean(agent.model, known)
+                    raise ValueError(
+                        f"{place}.agents.{role}.model: no model `{agent.model}` under `models`; {hint}"
+                    )
+        return self
+
+    def model_named(self, name: str) -> ModelConfig:
+        """The model of that name; `pocket` is always there."""
+        return self.models.get(name) or ModelConfig(path="pocket")
+
+
+RECIPE_FOLDERS = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
+"""Installed, and in a checkout."""
+
+
+def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a YAML file (or a recipe by its name), apply overrides, check everything."""
+    path = find_config(source)
+    tree = _read_tree(path, seen=())
+    for override in overrides:
+        _override(tree, override)
+    return parse_config(tree, str(path.name))
+
+
+def parse_config(tree: Mapping[str, Any], place: str = "config") -> Config:
+    """Check a tree of plain values; every complaint names its dotted path."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{place}: {'; '.join(_complaints(error))}") from None
+
+
+def find_config(source: str | Path) -> Path:
+    """The file itself, a run folder's resolved config, or a shipped recipe's."""
+    path = Path(source)
+    if path.is_dir() and (path / "config.json").exists():
+        return path / "config.json"
+    if path.is_file():
+        return path
+    recipes = {file.stem: file for folder in RECIPE_FOLDERS for file in folder.glob("*.yaml")}
+    if str(source) in recipes:
+        return recipes[str(source)]
+    raise ConfigError(
+        f"no config file or recipe `{source}`: {did_you_mean(str(source), recipes)} "
+        "(`tacit init` writes a new one)"
+    )
+
+
+def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """A YAML or JSON file as a dict, laid over the file it `extends`."""
+    if path in seen:
+        raise ConfigError(f"{path.name}: `extends` goes round in a circle")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path.name} is not valid {path.suffix[1:]}: {reason}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path.name}: expected `key: value` lines at the top level")
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree
+    beside = path.parent / str(base)
+    return _merge(
+        _read_tree(find_config(beside if beside.is_file() else base), (*seen, path)), tree
+    )
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    """Apply `a.b=c` in place; the value is read as YAML."""
+    path, equals, value = override.partition("=")
+    if not equals or not path:
+        raise ConfigError(f"override `{override}`: write it as section.key=value")
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        node = tree.setdefault(parent, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"override `{override}`: `{parent}` is not a section")
+        tree = node
+    try:
+        tree[leaf] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        tree[leaf] = value
+
+
+def _complaints(error: ValidationError) -> Iterable[str]:
+    for problem in error.errors():
+        place = ".".join(map(str, problem["loc"])) or "config"
+        if problem["type"] == "extra_forbidden":
+            known = _fields_at(problem["loc"][:-1])
+            yield f"`{place}` is not a setting: {did_you_mean(str(problem['loc'][-1]), known)}"
+        elif problem["type"] == "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+            yield message if place == "config" else f"{place}: {message}"
+        else:
+            yield f"{place}: {problem['msg'].lower()}, got {problem.get('input')!r}"
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    """Names of the settings at a dotted place, walking through sections, lists and dicts."""
+    model: Any = Config
+    for key in location:
+        field = getattr(model, "model_fields", {}).get(key)
+        model = _section_in(field.annotation) if field else model
+    return list(getattr(model, "model_fields", {}))
+
+
+def _section_in(annotation: Any) -> Any:
+    """The Section class inside `X`, `X | None` or `dict[str, X]`."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    inner = (_section_in(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((found for found in inner if found is not None), None)
