@@ -1,3 +1,3 @@
-"""Tacit trains teams of language-model agents to solve tasks together while saying only what pays."""
+"""Tacit trains teams of language-model agents to solve tasks, saying only what pays."""
 
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ Nothing here loads a model or a data file, so that a mistake is answered at once
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -23,6 +23,8 @@ from pydantic import (
 
 from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
+
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Section(BaseModel):
@@ -93,7 +95,7 @@ class AgentConfig(Section):
     """Replaces the role's own text. `{instruction}` and `{agent}` are filled in."""
     temperature: NonNegativeFloat | None = None
     """Default: greedy, but 1 for a trained agent while training."""
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: NonNegativeInt = 0
     max_tokens: PositiveInt = 256
     max_input_tokens: PositiveInt | None = None
@@ -113,7 +115,7 @@ class EvaluationConfig(Section):
     """Episodes per task: pass@1 is their mean, maj@k and pass@k use them all."""
     concurrency: PositiveInt = 64
     """Episodes under way at once."""
-    confidence: float = Field(0.95, gt=0.0, lt=1.0)
+    confidence: Share = 0.95
     resamples: PositiveInt = 10_000
 
 
@@ -152,7 +154,7 @@ class SilenceConfig(Section):
     """How the choice to speak goes on being tried; see learn/silence.py."""
 
     exploration: Literal["arms", "floor", "none"] = "arms"
-    floor: float = Field(0.1, gt=0.0, lt=0.5)
+    floor: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
     """floor: least probability of either choice while sampling."""
     warmup_steps: NonNegativeInt = 20
     """arms: at most so many steps without cost and with p untrained."""
@@ -214,7 +216,7 @@ class LossConfig(Section):
 class TrainConfig(Section):
     steps: PositiveInt = 100
     tasks_per_step: PositiveInt = 16
-    group: int = Field(8, ge=2)
+    group: Annotated[int, Field(ge=2)] = 8
     """Episodes of one task that are compared with each other."""
     updates: PositiveInt = 1
     """Optimiser steps a batch."""
@@ -231,7 +233,7 @@ class TrainConfig(Section):
     """Stop after so many evaluations without a better one; 0 is off."""
     dead_steps: PositiveInt = 30
     """Stop when no group had a signal for so many steps."""
-    empty_share: float = Field(0.9, gt=0.0, le=1.0)
+    empty_share: Share = 0.9
     """Stop when this share of spoken messages is empty."""
     save_episodes: bool = True
     trackers: list[str] = []
@@ -269,9 +271,8 @@ class Config(Section):
             for role, agent in team.agents.items() if team else ():
                 if agent.model not in known:
                     hint = did_you_mean(agent.model, known)
-                    raise ValueError(
-                        f"{place}.agents.{role}.model: no model `{agent.model}` under `models`; {hint}"
-                    )
+                    where = f"{place}.agents.{role}.model"
+                    raise ValueError(f"{where}: no model `{agent.model}` under `models`; {hint}")
         return self
 
     def model_named(self, name: str) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""The nouns every module shares: tasks, messages, calls, episodes. Data only, no behaviour beyond sums."""
+"""The nouns every module shares: tasks, messages, calls, episodes. Data, no behaviour but sums."""
 
 import math
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or a sum of calls. `cached` is part of `prompt`, `reasoning` of `generated`."""
+    """Tokens of calls, summed. `cached` is part of `prompt`, `reasoning` of `generated`."""
 
     prompt: int = 0
     generated: int = 0
@@ -114,7 +114,8 @@ class Call:
     def __post_init__(self) -> None:
         if len(self.logprobs) != len(self.output_ids):
             raise ValueError(
-                f"{self.agent}: {len(self.output_ids)} output ids but {len(self.logprobs)} log-probabilities"
+                f"{self.agent}: {len(self.output_ids)} output ids "
+                f"but {len(self.logprobs)} log-probabilities"
             )
 
 
@@ -135,7 +136,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One play of one task. A failed one carries `error` and no grade, and counts nowhere as wrong."""
+    """One play of one task. A failed one has `error` and no grade, and counts nowhere as wrong."""
 
     task_id: str
     sample: int

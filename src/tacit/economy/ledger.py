@@ -1,0 +1,94 @@
+"""Who spent which tokens, and what they cost. Prices are per million; unknown is an error."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from tacit.errors import ConfigError
+from tacit.registry import did_you_mean
+from tacit.types import Call, Episode, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Money per million tokens. Cached prompt tokens cost `cached`, or as much as others."""
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def of(self, usage: Usage) -> float:
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.prompt - usage.cached
+        return (fresh * self.input + usage.cached * cached + usage.generated * self.output) / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceTable:
+    date: str
+    currency: str = "USD"
+    models: Mapping[str, Price] = field(default_factory=dict)
+
+    def cost(self, call: Call) -> float:
+        if call.model not in self.models:
+            hint = did_you_mean(call.model, self.models)
+            raise ConfigError(f"the price table has no price for model `{call.model}`; {hint}")
+        return self.models[call.model].of(call.usage)
+
+
+def load_prices(path: str | Path) -> PriceTable:
+    """Read `date:`, `currency:` and `models: {name: {input:, output:, cached:}}`."""
+    try:
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        models = {name: Price(**price) for name, price in tree["models"].items()}
+        table = PriceTable(date=str(tree["date"]), models=models)
+    except FileNotFoundError:
+        raise ConfigError(f"prices: no file `{path}`") from None
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"prices: `{path}` needs `date:` and `models:` with `input:` and `output:` "
+            f"per million tokens ({error})"
+        ) from None
+    for name, price in models.items():
+        if min(price.input, price.output, price.cached or 0.0) < 0:
+            raise ConfigError(f"prices: `{path}`: the price of `{name}` is negative")
+    return PriceTable(
+        date=table.date, currency=str(tree.get("currency", "USD")), models=table.models
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """What one agent spent on one model."""
+
+    agent: str
+    model: str
+    calls: int
+    turns: int
+    usage: Usage
+    money: float | None
+
+    @property
+    def silence(self) -> float:
+        return 1 - self.turns / self.calls
+
+
+def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> list[LedgerRow]:
+    """Totals by agent and model, in the order in which they first spoke."""
+    calls: dict[tuple[str, str], list[Call]] = {}
+    for episode in episodes:
+        for call in episode.calls:
+            calls.setdefault((call.agent, call.model), []).append(call)
+    return [
+        LedgerRow(
+            agent=agent,
+            model=model,
+            calls=len(mine),
+            turns=sum(not call.silent for call in mine),
+            usage=sum((call.usage for call in mine), Usage()),
+            money=sum(map(prices.cost, mine)) if prices else None,
+        )
+        for (agent, model), mine in calls.items()
+    ]

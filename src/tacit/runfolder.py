@@ -1,0 +1,114 @@
+"""A run on disk: plain JSON files that survive being killed at any moment.
+
+Whole files are written beside their place and renamed into it; lines are appended one write each,
+and a torn last line is passed over when reading.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tacit.config import Config, parse_config
+from tacit.errors import ConfigError
+from tacit.types import Episode
+
+EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
+
+
+class RunFolder:
+    """`config.json`, `episodes/*.jsonl`, `evals/*.json`, `summary.json` and what training adds."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def open(cls, path: str | Path, config: Config) -> "RunFolder":
+        """Start or continue a run; a folder that holds another experiment is left alone."""
+        run = cls(path)
+        resolved = config.model_dump(mode="json")
+        if (run.path / "config.json").exists():
+            if run.read_json("config.json") != resolved:
+                changed = ", ".join(_changed(run.read_json("config.json"), resolved))
+                raise ConfigError(
+                    f"`{path}` holds a run with another config ({changed} differ): "
+                    "name another folder with --out, or remove this one"
+                )
+        elif run.path.exists() and any(run.path.iterdir()):
+            raise ConfigError(
+                f"`{path}` is not a run folder and not empty: name another with --out"
+            )
+        else:
+            run.write_json("config.json", resolved)
+        return run
+
+    @classmethod
+    def existing(cls, path: str | Path) -> tuple["RunFolder", Config]:
+        run = cls(path)
+        if not (run.path / "config.json").exists():
+            raise ConfigError(f"`{path}` is not a run folder: it has no config.json")
+        return run, parse_config(run.read_json("config.json"), f"{path}/config.json")
+
+    def write_json(self, name: str, value: Any) -> None:
+        text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / name, text.encode())
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{self.path / name} is damaged: {error}") from None
+
+    def append(self, name: str, line: bytes) -> None:
+        """Add one line in one write, so that being killed tears at most the last one."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("ab", buffering=0) as file:
+            file.write(line + b"\n")
+
+    def append_episode(self, name: str, episode: Episode) -> None:
+        self.append(f"episodes/{name}.jsonl", EPISODE.dump_json(episode))
+
+    def episodes(self, name: str) -> Iterator[Episode]:
+        for line in read_lines(self.path / "episodes" / f"{name}.jsonl"):
+            yield EPISODE.validate_json(line)
+
+    def mend(self, name: str) -> None:
+        """Cut a torn last line off, so that what is appended next starts on a line of its own."""
+        target = self.path / name
+        if target.exists() and (data := target.read_bytes()) and not data.endswith(b"\n"):
+            write_atomically(target, data[: data.rfind(b"\n") + 1])
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of a JSONL file; a last line without its newline was torn and is left out."""
+    if path.exists():
+        with path.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """All or nothing: written beside, flushed to disk, renamed into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _changed(old: Any, new: Any, place: str = "") -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from _changed(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))
+    elif old != new:
+        yield place

@@ -1,0 +1,102 @@
+"""Intervals and tests. Pure functions over plain numbers and arrays."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def wilson(successes: float, n: int, confidence: float = 0.95) -> Estimate:
+    """Wilson's score interval for a proportion; sensible at 0, at 1 and for small n."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    p = successes / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Estimate(p, max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)))
+
+
+def bootstrap(
+    values: Sequence[float], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Estimate:
+    """Percentile bootstrap of the mean over tasks."""
+    array = np.asarray(values, dtype=np.float64)
+    means = _resampled_means(array, resamples, seed)
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(means, [tail, 100 - tail])
+    return Estimate(float(array.mean()), float(low), float(high))
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """How one team's results differ from another's on the same tasks."""
+
+    difference: Estimate
+    p_bootstrap: float
+    """Two-sided: how often a resample puts the difference on the other side of zero."""
+    p_mcnemar: float
+    """Exact two-sided McNemar over tasks that only one of the two solved."""
+    only_first: int
+    only_second: int
+    tasks: int
+
+
+def paired(
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Paired:
+    """Compare two teams task by task (`second − first`); a task counts as solved above ½."""
+    differences = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
+    means = _resampled_means(differences, resamples, seed)
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(means, [tail, 100 - tail])
+    below, above = float((means <= 0).mean()), float((means >= 0).mean())
+    only_first = sum(a > 0.5 >= b for a, b in zip(first, second, strict=True))
+    only_second = sum(b > 0.5 >= a for a, b in zip(first, second, strict=True))
+    return Paired(
+        Estimate(float(differences.mean()), float(low), float(high)),
+        min(1.0, 2 * max(min(below, above), 1 / resamples)),
+        mcnemar(only_first, only_second),
+        only_first,
+        only_second,
+        len(differences),
+    )
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Exact two-sided p: a fair coin over the tasks that only one of the two solved."""
+    n, k = only_first + only_second, min(only_first, only_second)
+    if n == 0:
+        return 1.0
+    tail = float(sum(math.comb(n, i) for i in range(k + 1)) / 2**n)
+    return min(1.0, 2 * tail)
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """Chance that k of n samples hold a right one (Chen et al., 2021, eq. 1)."""
+    return 1.0 if n - right < k else 1.0 - math.comb(n - right, k) / math.comb(n, k)
+
+
+def _resampled_means(array: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
+    """Means of resamples, in chunks so that memory stays small for many tasks."""
+    generator = np.random.default_rng(seed)
+    chunk = max(1, 4_000_000 // max(1, len(array)))
+    counts = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]
+    return np.concatenate(
+        [array[generator.integers(0, len(array), (n, len(array)))].mean(axis=1) for n in counts]
+    )

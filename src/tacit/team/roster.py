@@ -1,0 +1,139 @@
+"""From a team's configuration to agents in their seats, checked before any model loads."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.config import AgentConfig, TeamConfig
+from tacit.engine.base import Engine
+from tacit.errors import ConfigError
+from tacit.registry import did_you_mean, lookup
+from tacit.team.prompts import FORMS
+from tacit.team.team import Agent, Setting, Team
+from tacit.types import Call, Message, Task
+
+Play = Callable[..., Awaitable[Message]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """A role that a topology knows."""
+
+    part: str
+    many: bool = False
+    least: int = 1
+    may_be_silent: bool = False
+    optional: bool = False
+    temperature: float = 0.0
+    """What it samples at unless configured, e.g. where samples of one agent must differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Who speaks when: an async function, and the roles it asks for."""
+
+    play: Play
+    roles: Mapping[str, Role]
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """A team ready to play."""
+
+    agents: tuple[Agent, ...]
+    topology: Topology
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def seat(
+        self, task: Task, setting: Setting, on_call: Callable[[Call], None] | None = None
+    ) -> Team:
+        return Team(self.agents, task, setting, on_call)
+
+    async def play(self, team: Team) -> Message:
+        return await self.topology.play(team.task, team, **self.options)
+
+
+def find_topology(name: str) -> Topology:
+    """A registered topology, or your own: a `Topology`, or a plain async function of any roles."""
+    from tacit.team.topologies import TOPOLOGIES
+
+    found = lookup("topology", name, TOPOLOGIES)
+    if isinstance(found, Topology):
+        return found
+    if not inspect.iscoroutinefunction(found):
+        raise ConfigError(f"topology `{name}` must be an async function (task, team) -> Message")
+    return Topology(play=found, roles={})
+
+
+def check_team(config: TeamConfig, place: str = "team") -> Topology:
+    """Everything that can be said of a team's config without a model; returns its topology."""
+    topology = find_topology(config.topology)
+    _check_roles(config, topology, place)
+    known = [p.name for p in inspect.signature(topology.play).parameters.values()][2:]
+    for option in config.options:
+        if option not in known:
+            hint = did_you_mean(option, known) if known else "it takes none"
+            raise ConfigError(
+                f"{place}.options.{option}: {config.topology} has no such option; {hint}"
+            )
+    for option, value in config.options.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise ConfigError(f"{place}.options.{option}: must be at least 1, got {value}")
+    return topology
+
+
+def _check_roles(config: TeamConfig, topology: Topology, place: str) -> None:
+    if not topology.roles:
+        return
+    for name, agent in config.agents.items():
+        if name not in topology.roles:
+            hint = did_you_mean(name, topology.roles)
+            raise ConfigError(f"{place}.agents.{name}: {config.topology} has no such role; {hint}")
+        role = topology.roles[name]
+        if agent.count > 1 and not role.many:
+            raise ConfigError(f"{place}.agents.{name}.count: {config.topology} takes one {name}")
+        if agent.count < role.least:
+            raise ConfigError(
+                f"{place}.agents.{name}.count: {config.topology} needs at least {role.least}"
+            )
+    for name, role in topology.roles.items():
+        if name not in config.agents and not role.optional:
+            raise ConfigError(f"{place}.agents: {config.topology} needs an agent `{name}`")
+
+
+def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
+    """Seat the agents. `engines` maps each role to the engine that speaks for it."""
+    topology = check_team(config, place)
+    agents = [
+        _agent(
+            name if agent.count == 1 else f"{name} {number}", name, agent, config, topology, engines
+        )
+        for name, agent in config.agents.items()
+        for number in range(1, agent.count + 1)
+    ]
+    return Roster(agents=tuple(agents), topology=topology, options=config.options)
+
+
+def _agent(
+    name: str,
+    role_name: str,
+    config: AgentConfig,
+    team: TeamConfig,
+    topology: Topology,
+    engines: Mapping[str, Engine],
+) -> Agent:
+    parts = FORMS[team.prompts][0]
+    own = role_name if role_name in parts else "solver"
+    role = topology.roles.get(role_name, Role(part=own))
+    return Agent(
+        name=name,
+        role=role_name,
+        engine=engines[role_name],
+        config=config,
+        part=role.part,
+        may_be_silent=role.may_be_silent if config.silent is None else config.silent,
+        temperature=role.temperature,
+        form=team.prompts,
+    )

@@ -1,0 +1,239 @@
+"""Agents and teams: a `Roster` is built once, a `Team` is its view inside one episode.
+
+A topology is an async function `(task, team) -> Message`; its control flow is who speaks when.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from tacit.config import AgentConfig
+from tacit.engine.base import Engine, Request, Sampling, SilenceRule, derive_seed, is_silence
+from tacit.errors import PromptTooLong
+from tacit.team.prompts import build
+from tacit.types import Call, Choice, Message, Task
+
+Said = Message | str | Sequence[Message] | None
+
+_PATH: ContextVar[tuple[int, float]] = ContextVar("path", default=(0, 0.0))
+"""Generated tokens and seconds on the chain of calls that led to this point of the topology."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A role with a model, as configured."""
+
+    name: str
+    role: str
+    engine: Engine
+    config: AgentConfig
+    part: str
+    """Which of the role texts it is given unless the topology asks for another."""
+    may_be_silent: bool = False
+    temperature: float = 0.0
+    form: str = "tagged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What one episode is played for: its seed, and how trained agents sample and choose."""
+
+    seed: int = 0
+    step: int = 0
+    sample: int = 0
+    training: bool = False
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """Role → how its choice to speak is made; free when not named."""
+    floor: float = 0.0
+
+
+class Team:
+    """The agents of one episode. `team.hinter` is the agent of that role, `team.all(role)` all."""
+
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        task: Task,
+        setting: Setting,
+        on_call: Callable[[Call], None] | None = None,
+    ) -> None:
+        self.task = task
+        self.setting = setting
+        self.calls: list[Call] = []
+        self._on_call = on_call
+        self._seats = [Seat(agent, self) for agent in agents]
+        self._asked: Counter[str] = Counter()
+
+    def __getattr__(self, role: str) -> "Seat":
+        seats = self.all(role)
+        if not seats:
+            raise AttributeError(f"this team has no `{role}`")
+        return seats[0]
+
+    def all(self, role: str) -> list["Seat"]:
+        return [seat for seat in self._seats if seat.agent.role == role]
+
+    def has(self, role: str) -> bool:
+        return bool(self.all(role))
+
+    async def together(self, *asks: Coroutine[None, None, Message]) -> list[Message]:
+        """Ask several at once. They share a start, and the slowest chain is the critical path."""
+
+        async def branch(ask: Coroutine[None, None, Message]) -> tuple[Message, tuple[int, float]]:
+            return await ask, _PATH.get()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                branches = [group.create_task(branch(ask)) for ask in asks]
+        except* Exception as errors:
+            raise _first(errors) from None
+        done = [task.result() for task in branches]
+        _PATH.set((max(path[0] for _, path in done), max(path[1] for _, path in done)))
+        return [message for message, _ in done]
+
+    def record(self, call: Call) -> None:
+        self.calls.append(call)
+        if self._on_call:
+            self._on_call(call)
+
+    def call_number(self, agent: str) -> int:
+        self._asked[agent] += 1
+        return self._asked[agent]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """An agent at work in one episode."""
+
+    agent: Agent
+    team: Team
+
+    @property
+    def name(self) -> str:
+        return self.agent.name
+
+    async def ask(
+        self,
+        question: str,
+        *,
+        part: str | None = None,
+        silent: bool = True,
+        instruction: str | None = None,
+        round: int = 0,
+        **context: Said,
+    ) -> Message:
+        """One call. `silent=False` takes the choice of silence away; context goes in quoted."""
+        agent, setting = self.agent, self.team.setting
+        allowed = silent and agent.may_be_silent
+        messages = build(
+            part or agent.part,
+            question,
+            {name: _messages(said) for name, said in context.items()},
+            agent=agent.name,
+            instruction=self.team.task.instruction if instruction is None else instruction,
+            form=agent.form,
+            system=agent.config.system,
+            may_be_silent=allowed,
+        )
+        number = self.team.call_number(agent.name)
+        request = Request(
+            messages=messages,
+            prompt_ids=_checked(agent, agent.engine.encode(messages)),
+            sampling=self._sampling(),
+            seed=derive_seed(
+                setting.seed, setting.step, self.team.task.id, setting.sample, agent.name, number
+            ),
+            silence=self._rule() if allowed else None,
+        )
+        return await self._call(request, round)
+
+    def _sampling(self) -> Sampling:
+        agent = self.agent
+        explores = self.team.setting.training and agent.config.trained
+        temperature = agent.config.temperature
+        if temperature is None:
+            temperature = 1.0 if explores else agent.temperature
+        elif agent.config.trained and not explores:
+            temperature = agent.temperature
+        return Sampling(
+            temperature=temperature,
+            top_p=agent.config.top_p,
+            top_k=agent.config.top_k,
+            max_tokens=agent.config.max_tokens,
+        )
+
+    def _rule(self) -> SilenceRule:
+        return SilenceRule(
+            ids=self.agent.engine.silence_ids(),
+            choice=self.team.setting.choices.get(self.agent.role, Choice.FREE),
+            floor=self.team.setting.floor,
+        )
+
+    async def _call(self, request: Request, round: int) -> Message:
+        started = time.perf_counter()
+        done = await self.agent.engine.generate(request)
+        seconds = time.perf_counter() - started
+        tokens_before, seconds_before = _PATH.get()
+        path = (tokens_before + done.usage.generated, seconds_before + seconds)
+        _PATH.set(path)
+        silent = request.silence is not None and is_silence(done.text)
+        self.team.record(
+            Call(
+                agent=self.agent.name,
+                model=self.agent.engine.model,
+                messages=request.messages,
+                text=done.text,
+                stop=done.stop,
+                usage=done.usage,
+                prompt_ids=request.prompt_ids,
+                output_ids=done.ids,
+                logprobs=done.logprobs,
+                policy=self.agent.engine.policy if self.agent.config.trained else "",
+                version=done.version,
+                silent=silent,
+                choice=request.silence.choice if request.silence else Choice.FREE,
+                silence_logprob=done.silence_logprob,
+                round=round,
+                seconds=seconds,
+                path_tokens=path[0],
+            )
+        )
+        return Message(self.agent.name, "" if silent else done.text, silent)
+
+
+def reset_path() -> None:
+    """Start an episode's critical path; each episode runs in an asyncio task of its own."""
+    _PATH.set((0, 0.0))
+
+
+def path_seconds() -> float:
+    return _PATH.get()[1]
+
+
+def _messages(said: Said) -> Sequence[Message]:
+    match said:
+        case None:
+            return ()
+        case Message():
+            return (said,)
+        case str():
+            return (Message("", said),)
+        case _:
+            return said
+
+
+def _checked(agent: Agent, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
+    limit = agent.config.max_input_tokens
+    if limit is not None and len(prompt_ids) > limit:
+        size = f"a prompt of {len(prompt_ids)} tokens"
+        raise PromptTooLong(f"{agent.name}: {size} is over its max_input_tokens {limit}")
+    return prompt_ids
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first plain error of a group, so that callers see what went wrong and not a bundle."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,72 @@
+"""The topologies that ship. Adding one is a function in a file here and a line in this dict."""
+
+from tacit.team.roster import Role, Topology
+from tacit.team.topologies.baselines import (
+    evo_agent,
+    quality_diversity,
+    self_consistency,
+    self_refine,
+    step_back,
+)
+from tacit.team.topologies.critic import critic_actor
+from tacit.team.topologies.debate import debate
+from tacit.team.topologies.dialogue import dialogue
+from tacit.team.topologies.hint import hint_actor
+from tacit.team.topologies.roles import role_assignment
+from tacit.team.topologies.solo import solo
+
+_ACTOR = {"actor": Role(part="solver")}
+_SAMPLER = {"actor": Role(part="solver", temperature=0.7)}
+
+TOPOLOGIES: dict[str, Topology] = {
+    "solo": Topology(play=solo, roles=_ACTOR, summary="one agent answers alone"),
+    "hint_actor": Topology(
+        play=hint_actor,
+        roles={"hinter": Role(part="hinter", may_be_silent=True), **_ACTOR},
+        summary="a Collaborator may give the Actor a hint",
+    ),
+    "critic_actor": Topology(
+        play=critic_actor,
+        roles={**_ACTOR, "critic": Role(part="critic", may_be_silent=True)},
+        summary="the Actor drafts, a critic may comment, the Actor revises",
+    ),
+    "debate": Topology(
+        play=debate,
+        roles={
+            "debater": Role(part="debater", many=True, least=2),
+            "collaborator": Role(part="guide", may_be_silent=True, optional=True),
+        },
+        summary="several agents answer, see each other, answer again, vote",
+    ),
+    "role_assignment": Topology(
+        play=role_assignment,
+        roles={
+            "picker": Role(part="role_picker"),
+            "actor": Role(part="expert"),
+            "collaborator": Role(part="hinter", may_be_silent=True, optional=True),
+        },
+        summary="one agent names the expert needed, the Actor answers as that expert",
+    ),
+    "dialogue": Topology(
+        play=dialogue,
+        roles={"agent": Role(part="speaker", many=True, least=2, may_be_silent=True)},
+        summary="agents talk in turn and may be silent, then the first answers",
+    ),
+    "self_consistency": Topology(
+        play=self_consistency, roles=_SAMPLER, summary="one agent answers n times, vote"
+    ),
+    "self_refine": Topology(
+        play=self_refine, roles=_ACTOR, summary="one agent criticises and refines its own answer"
+    ),
+    "step_back": Topology(
+        play=step_back, roles=_ACTOR, summary="principles first, then the answer"
+    ),
+    "quality_diversity": Topology(
+        play=quality_diversity,
+        roles=_SAMPLER,
+        summary="different solutions in turn, then one choice",
+    ),
+    "evo_agent": Topology(
+        play=evo_agent, roles=_SAMPLER, summary="experts bred over generations improve the answer"
+    ),
+}

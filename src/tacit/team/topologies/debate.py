@@ -1,0 +1,42 @@
+"""Multi-agent debate (Du et al., 2023): all answer, then answer again having seen each other; vote.
+
+`shape` says who sees whom: full (everyone), sparse (the two neighbours on a ring), centralised
+(the first sees all, the others see the first). A `collaborator`, where there is one, gives every
+debater the same advice in every round; the protocol is otherwise unchanged.
+"""
+
+from tacit.errors import ConfigError
+from tacit.team.team import Seat, Team
+from tacit.team.vote import majority
+from tacit.types import Message, Task
+
+SHAPES = ("full", "sparse", "centralised")
+
+
+async def debate(task: Task, team: Team, rounds: int = 2, shape: str = "full") -> Message:
+    if shape not in SHAPES:
+        raise ConfigError(f"team.options.shape: unknown `{shape}`; known: {', '.join(SHAPES)}")
+    debaters = team.all("debater")
+    advice = await team.collaborator.ask(task.question) if team.has("collaborator") else None
+    said = await team.together(
+        *(debater.ask(task.question, part="solver", advice=advice) for debater in debaters)
+    )
+    for number in range(1, rounds):
+        said = await team.together(
+            *(
+                debater.ask(task.question, advice=advice, solutions=seen, round=number)
+                for debater, seen in zip(debaters, _seen(debaters, said, shape), strict=True)
+            )
+        )
+    return majority(task, said)
+
+
+def _seen(debaters: list[Seat], said: list[Message], shape: str) -> list[list[Message]]:
+    """What each debater is shown of the last round: its own answer first, then its peers'."""
+    n = len(debaters)
+    peers: dict[str, list[list[int]]] = {
+        "full": [[j for j in range(n) if j != i] for i in range(n)],
+        "sparse": [sorted({(i - 1) % n, (i + 1) % n} - {i}) for i in range(n)],
+        "centralised": [list(range(1, n)), *([0] for _ in range(1, n))],
+    }
+    return [[said[i], *(said[j] for j in peers[shape][i])] for i in range(n)]
