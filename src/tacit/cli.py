@@ -1,0 +1,128 @@
+"""The command line. Heavy imports stay inside the commands, so that `--help` answers at once."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.errors import ConfigError, TacitError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train teams of language-model agents to solve tasks, saying only what pays.",
+)
+
+Source = Annotated[str, typer.Argument(help="A YAML config, a run folder, or a recipe's name.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[a.b=c]...", help="Settings to change.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/NAME.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command("eval")
+def evaluate(
+    source: Source, overrides: Overrides = None, out: Out = None, as_json: AsJson = False
+) -> None:
+    """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
+    from tacit.commands import run_evaluation
+    from tacit.config import load_config
+
+    config = load_config(source, overrides or ())
+    if config.team is None:
+        raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
+    only = config.model_copy(update={"teams": {}})
+    asyncio.run(run_evaluation(only, out or Path("runs") / config.name, as_json=as_json))
+
+
+@app.command()
+def compare(
+    source: Source, overrides: Overrides = None, out: Out = None, as_json: AsJson = False
+) -> None:
+    """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
+    from tacit.commands import run_evaluation
+    from tacit.config import load_config
+
+    config = load_config(source, overrides or ())
+    asyncio.run(run_evaluation(config, out or Path("runs") / config.name, as_json=as_json))
+
+
+@app.command()
+def play(
+    question: Annotated[str, typer.Argument(help="What to ask the team.")],
+    source: Annotated[str, typer.Option("--team", help="Config, run or recipe.")] = "pocket-hint",
+    answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="a.b=c")] = None,
+) -> None:
+    """Show one conversation as it happens."""
+    from tacit.commands import run_play
+    from tacit.config import load_config
+
+    asyncio.run(run_play(load_config(source, overrides or ()), question, answer))
+
+
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="A task set to count and show.")] = None,
+    split: Annotated[str, typer.Option()] = "test",
+    folder: Annotated[str | None, typer.Option(help="Where its files lie.")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="How many to show.")] = 2,
+    topologies: Annotated[bool, typer.Option("--topologies", help="List topologies.")] = False,
+) -> None:
+    """List the task sets, or count one and show samples of it."""
+    from tacit.commands import list_tasks, list_topologies, show_tasks
+
+    if topologies:
+        list_topologies()
+    elif name is None:
+        list_tasks()
+    else:
+        show_tasks(name, split, folder, samples)
+
+
+@app.command()
+def doctor(
+    source: Annotated[
+        str | None, typer.Argument(help="A config whose models to check; default pocket.")
+    ] = None,
+) -> None:
+    """Check this machine and a config's models, and say how to fix what fails."""
+    from tacit.config import Config, load_config
+    from tacit.doctor import run_doctor
+
+    config = load_config(source) if source else Config()
+    raise typer.Exit(0 if asyncio.run(run_doctor(config)) else 1)
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("tacit.yaml"),
+) -> None:
+    """Write a commented config to start from."""
+    from tacit.config import find_config
+
+    if path.exists():
+        raise ConfigError(f"`{path}` exists already: name another file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(find_config("template").read_text(encoding="utf-8"), encoding="utf-8")
+    typer.echo(f"wrote {path}; try: tacit eval {path}")
+
+
+def main() -> None:
+    """Run the command line; what the user can mend is one sentence and exit code 2."""
+    try:
+        app()
+    except TacitError as error:
+        typer.echo(f"tacit: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        typer.echo("tacit: stopped; run the same command again to go on", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""What the commands do, above the library and below the command line."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from tacit.config import Config
+from tacit.console import (
+    EpisodeBar,
+    agents_table,
+    episode_progress,
+    out,
+    paired_lines,
+    show_call,
+    show_grade,
+    summary_table,
+)
+from tacit.errors import ConfigError
+from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
+from tacit.rollout import Job, play_episode
+from tacit.runfolder import RunFolder
+from tacit.session import open_engines, prices_of, seat, tasks_of, teams_of
+from tacit.statistics import Paired
+from tacit.team.team import Setting
+from tacit.types import Episode, Grade, Task
+
+
+async def run_evaluation(config: Config, folder: Path, *, as_json: bool) -> dict[str, Any]:
+    """Evaluate every team of the config in one run folder; print and write the summary."""
+    teams, tasks, prices = teams_of(config), tasks_of(config.tasks), prices_of(config)
+    run = RunFolder.open(folder, config)
+    episodes: dict[str, list[Episode]] = {}
+    summaries: list[Summary] = []
+    with episode_progress() as progress:
+        async with open_engines(config, teams) as engines:
+            for name, team in teams.items():
+                bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
+                episodes[name] = await evaluate_team(
+                    name,
+                    seat(team, engines),
+                    tasks,
+                    config.evaluation,
+                    run,
+                    seed=config.seed,
+                    on_episode=bar.add,
+                )
+                summary = summarise(name, episodes[name], tasks, config.evaluation, prices)
+                run.write_json(f"evals/{name}.json", summary.to_json())
+                summaries.append(summary)
+    first, *others = teams
+    paired = {n: compare(episodes[first], episodes[n], config.evaluation) for n in others}
+    result = _result(config, summaries, first, paired)
+    run.write_json("summary.json", result)
+    _report(result, summaries, first, paired, run, as_json=as_json)
+    return result
+
+
+def _result(
+    config: Config, summaries: Sequence[Summary], first: str, paired: dict[str, Paired | None]
+) -> dict[str, Any]:
+    return {
+        "name": config.name,
+        "seed": config.seed,
+        "tasks": config.tasks.model_dump(mode="json", exclude_defaults=True),
+        "teams": {summary.team: summary.to_json() for summary in summaries},
+        "frontier": frontier(summaries),
+        "compared_with": first,
+        "paired": {name: asdict(test) if test else None for name, test in paired.items()},
+    }
+
+
+def _report(
+    result: dict[str, Any],
+    summaries: Sequence[Summary],
+    first: str,
+    paired: dict[str, Paired | None],
+    run: RunFolder,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    out.print(summary_table(summaries))
+    out.print(agents_table(summaries))
+    for line in paired_lines(first, paired):
+        out.print(line, highlight=False)
+    if failed := sum(summary.failed for summary in summaries):
+        out.print(f"[red]{failed} episodes failed[/] and are left out; run again to retry them.")
+    out.print(f"[dim]transcripts and numbers: {run.path}[/]")
+
+
+async def run_play(config: Config, question: str, answer: str | None) -> None:
+    """One conversation, printed call by call; graded where a reference is given."""
+    teams = teams_of(config)
+    team = teams[next(iter(teams))]
+    template = tasks_of(config.tasks.model_copy(update={"limit": 1}))[0]
+    task = Task(
+        id="play/0",
+        question=question,
+        answer=answer or "",
+        grader=template.grader,
+        instruction=template.instruction,
+    )
+
+    async def ungraded(task: Task, text: str) -> Grade:
+        return Grade(reward=0.0, right=False)
+
+    async with open_engines(config, teams) as engines:
+        job = Job(task, Setting(seed=config.seed))
+        roster = seat(team, engines)
+        if answer is None:
+            episode = await play_episode(roster, job, grader=ungraded, on_call=show_call)
+        else:
+            episode = await play_episode(roster, job, on_call=show_call)
+    if episode.error:
+        raise ConfigError(f"the episode failed: {episode.error}")
+    if answer is not None and episode.grade:
+        show_grade(episode.grade, answer)
+    usage = episode.usage
+    out.print(f"[dim]{usage.generated} tokens generated, {usage.prompt} read[/]")
+
+
+def list_tasks() -> None:
+    from tacit.tasks import describe
+
+    table = Table(title="Task sets", title_justify="left")
+    for header in ("name", "splits", "licence", "what"):
+        table.add_column(header)
+    for entry in describe():
+        splits = ", ".join(f"{split} {rows}" for split, rows in entry["splits"].items())
+        what = entry["description"] + (" (evaluation only)" if entry["evaluation_only"] else "")
+        table.add_row(entry["name"], splits, entry["licence"], what)
+    out.print(table)
+    out.print("Files are read from TACIT_DATA or `tasks.folder`; `tasks.hub: true` downloads them.")
+
+
+def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
+    from tacit.tasks import load_tasks
+
+    tasks = load_tasks(name, split=split, folder=folder, allow_canaried=True)
+    levels: dict[str, int] = {}
+    for task in tasks:
+        levels[task.level] = levels.get(task.level, 0) + 1
+    counts = ", ".join(f"{level} {n}" for level, n in sorted(levels.items()) if level)
+    out.print(f"{name} {split}: {len(tasks)} tasks{f' ({counts})' if counts else ''}")
+    for task in tasks[:samples]:
+        out.print(f"\n[bold]{task.id}[/]", highlight=False)
+        out.print(task.question, markup=False, highlight=False)
+        out.print(f"answer: {task.answer}", markup=False, highlight=False, style="dim")
+
+
+def list_topologies() -> None:
+    from tacit.team.topologies import TOPOLOGIES
+
+    table = Table(title="Topologies", title_justify="left")
+    for header in ("name", "roles", "what"):
+        table.add_column(header)
+    for name, topology in TOPOLOGIES.items():
+        roles = ", ".join(
+            f"{role}{' (optional)' if r.optional else ''}" for role, r in topology.roles.items()
+        )
+        table.add_row(name, roles, topology.summary)
+    out.print(table)

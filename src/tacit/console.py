@@ -1,0 +1,154 @@
+"""What people see: tables, progress and conversations in the terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from tacit.evaluate import Summary, frontier
+from tacit.statistics import Estimate, Paired
+from tacit.types import Call, Episode, Grade
+
+out = Console()
+err = Console(stderr=True)
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def interval(estimate: Estimate) -> str:
+    return f"{percent(estimate.mean)} [{percent(estimate.low)}, {percent(estimate.high)}]"
+
+
+class EpisodeBar:
+    """A progress bar that says how the team is doing so far."""
+
+    def __init__(self, progress: Progress, name: str, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task(name, total=total, numbers="")
+        self._graded = self._right = self._failed = self._tokens = 0
+
+    def add(self, episode: Episode) -> None:
+        self._tokens += episode.usage.generated
+        if episode.grade:
+            self._graded += 1
+            self._right += episode.grade.right
+        else:
+            self._failed += 1
+        done = max(1, self._graded + self._failed)
+        numbers = f"{percent(self._right / max(1, self._graded))} %  {self._tokens / done:.0f} tok"
+        failed = f"  [red]{self._failed} failed[/]" if self._failed else ""
+        self._progress.update(self._task, advance=1, numbers=numbers + failed)
+
+
+@contextmanager
+def episode_progress() -> Iterator[Progress]:
+    columns = [
+        TextColumn("{task.description:<18}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=err, transient=not err.is_terminal) as progress:
+        yield progress
+
+
+def summary_table(summaries: Sequence[Summary]) -> Table:
+    best = set(frontier(summaries))
+    levels = list(dict.fromkeys(level for s in summaries for level in s.accuracy_by_level))
+    levels = levels if 1 < len(levels) <= 5 else []
+    table = Table(caption="* on the frontier: no other team is both more accurate and cheaper")
+    table.add_column("team")
+    table.add_column("accuracy % [95 %]", justify="right")
+    for level in levels:
+        table.add_column(f"{level} %", justify="right")
+    for header in ("generated", "read", "per solved", "path", "silent %"):
+        table.add_column(header, justify="right")
+    priced = any(summary.money is not None for summary in summaries)
+    if priced:
+        table.add_column("money/task", justify="right")
+    for one in summaries:
+        by_level = [
+            percent(one.accuracy_by_level[lv].mean) if lv in one.accuracy_by_level else "–"
+            for lv in levels
+        ]
+        calls = sum(agent.calls for agent in one.agents)
+        silent = sum(agent.silence * agent.calls for agent in one.agents) / calls if calls else 0.0
+        solved = "–" if one.generated_per_solved is None else f"{one.generated_per_solved:.0f}"
+        row = [
+            f"{one.team}{' *' if one.team in best else ''}",
+            interval(one.accuracy),
+            *by_level,
+            f"{one.generated.mean:.1f}",
+            f"{one.read:.0f}",
+            solved,
+            f"{one.path_tokens:.0f}",
+            percent(silent),
+        ]
+        table.add_row(*row, *([f"{one.money:.6f}"] if priced and one.money is not None else []))
+    return table
+
+
+def agents_table(summaries: Sequence[Summary]) -> Table:
+    table = Table(title="Tokens per episode, by agent", title_justify="left")
+    for header in ("team", "agent", "model"):
+        table.add_column(header)
+    for header in ("calls", "generated", "read", "cached", "silent %", "silent % by level"):
+        table.add_column(header, justify="right")
+    for one in summaries:
+        for agent in one.agents:
+            levels = " ".join(f"{lv} {percent(s)}" for lv, s in agent.silence_by_level.items())
+            table.add_row(
+                one.team,
+                agent.agent,
+                agent.model,
+                f"{agent.calls:.2f}",
+                f"{agent.generated:.1f}",
+                f"{agent.prompt:.0f}",
+                f"{agent.cached:.0f}",
+                percent(agent.silence),
+                levels if agent.silence else "",
+            )
+    return table
+
+
+def paired_lines(baseline: str, results: Mapping[str, Paired | None]) -> Iterator[str]:
+    """Each comparison as a sentence."""
+    for name, result in results.items():
+        if result is None:
+            yield f"{name} and {baseline} have no graded task in common."
+            continue
+        points = 100 * result.difference.mean
+        direction = "above" if points > 0 else "below"
+        certain = "significantly " if max(result.p_mcnemar, result.p_bootstrap) < 0.05 else ""
+        low, high = 100 * result.difference.low, 100 * result.difference.high
+        yield (
+            f"{name} is {certain}{direction} {baseline} by {abs(points):.1f} points "
+            f"[{low:+.1f}, {high:+.1f}] on {result.tasks} tasks "
+            f"(McNemar p = {result.p_mcnemar:.2g}, bootstrap p = {result.p_bootstrap:.2g})."
+            if points
+            else f"{name} and {baseline} are level on {result.tasks} tasks."
+        )
+
+
+def show_call(call: Call) -> None:
+    """One message of a conversation, model text never read as markup."""
+    said = "[dim]silent[/]" if call.silent else escape(call.text)
+    out.print(f"[bold cyan]{escape(call.agent)}[/] [dim]({call.usage.generated} tokens)[/]  {said}")
+
+
+def show_grade(grade: Grade, reference: str) -> None:
+    verdict = "[green]right[/]" if grade.right else "[red]wrong[/]"
+    read = f"read {grade.answer!r}, " if grade.answer else ""
+    out.print(f"{verdict}: {escape(read)}reference {escape(repr(reference))}")

@@ -1,0 +1,69 @@
+"""What every command opens first: tasks, engines and teams, checked before anything heavy loads."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from tacit.config import Config, TaskConfig, TeamConfig
+from tacit.economy.ledger import PriceTable, load_prices
+from tacit.engine.base import Engine
+from tacit.engine.factory import open_engine
+from tacit.errors import ConfigError
+from tacit.tasks import load_tasks
+from tacit.team.roster import Roster, build_roster, check_team
+from tacit.types import Task
+
+
+def tasks_of(config: TaskConfig) -> list[Task]:
+    return load_tasks(
+        config.name,
+        split=config.split,
+        folder=config.folder,
+        hub=config.hub,
+        limit=config.limit,
+        offset=config.offset,
+        shuffle_seed=config.shuffle_seed,
+        level=config.level,
+        subject=config.subject,
+        allow_canaried=config.allow_canaried,
+        **config.options,
+    )
+
+
+def teams_of(config: Config) -> dict[str, TeamConfig]:
+    """The named teams, or the one team under its topology's name; every one checked."""
+    teams = dict(config.teams)
+    if config.team:
+        teams.setdefault(config.team.topology.rpartition(":")[2], config.team)
+    if not teams:
+        raise ConfigError(
+            "the config names no team: add `team:` or `teams:` (`tacit init` shows how)"
+        )
+    for name, team in teams.items():
+        check_team(team, f"teams.{name}" if name in config.teams else "team")
+    return teams
+
+
+def prices_of(config: Config) -> PriceTable | None:
+    return load_prices(config.prices) if config.prices else None
+
+
+@asynccontextmanager
+async def open_engines(
+    config: Config, teams: Mapping[str, TeamConfig]
+) -> AsyncIterator[dict[str, Engine]]:
+    """One engine for each model that some agent uses."""
+    names = dict.fromkeys(agent.model for team in teams.values() for agent in team.agents.values())
+    engines: dict[str, Engine] = {}
+    try:
+        for name in names:
+            engines[name] = open_engine(name, config.model_named(name))
+        yield engines
+    finally:
+        for engine in engines.values():
+            await engine.close()
+
+
+def seat(team: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
+    """A roster whose roles speak through the engine of their model."""
+    by_role = {role: engines[agent.model] for role, agent in team.agents.items()}
+    return build_roster(team, by_role, place)
