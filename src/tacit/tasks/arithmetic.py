@@ -1,0 +1,166 @@
+"""Sums made by a rule: one step (easy) or two to three (hard), deterministic by seed.
+
+Train and test are apart by a hash of the expression, whatever the seed. Only + and - of two-digit
+numbers, from left to right; every result lies in 10..189, so that a slip of ten stays in 0..199.
+Nothing here reads a file.
+"""
+
+import hashlib
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tacit.errors import ConfigError
+from tacit.types import Task
+
+INSTRUCTION = r"Put the answer within \boxed{}."
+SPLITS = ("train", "test")
+LOWEST, HIGHEST = 10, 189
+CARRY_SHARE = 0.75
+"""Most steps carry or borrow: those are the ones that a careless helper gets wrong."""
+_TEST_ONE_IN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One sum with the result that somebody claims for it, right or wrong."""
+
+    left: int
+    sign: str
+    right: int
+    result: int
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign} {self.right} = {self.result}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A chain of sums. Example: Problem(37, (("+", 48), ("-", 15))) is 37 + 48 - 15."""
+
+    first: int
+    terms: tuple[tuple[str, int], ...]
+
+    @property
+    def expression(self) -> str:
+        return " ".join([str(self.first), *(f"{sign} {number}" for sign, number in self.terms)])
+
+    @property
+    def question(self) -> str:
+        return f"What is {self.expression}?"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The sums one after another, each starting from the result before."""
+        steps: list[Step] = []
+        left = self.first
+        for sign, right in self.terms:
+            steps.append(Step(left, sign, right, add(left, sign, right)))
+            left = steps[-1].result
+        return tuple(steps)
+
+    @property
+    def answer(self) -> int:
+        return self.steps[-1].result
+
+    @property
+    def held_out(self) -> bool:
+        """Whether the expression belongs to the test split."""
+        digest = hashlib.blake2b(self.expression.encode(), digest_size=4).digest()
+        return int.from_bytes(digest, "big") % _TEST_ONE_IN == 0
+
+
+def add(left: int, sign: str, right: int) -> int:
+    return left + right if sign == "+" else left - right
+
+
+def carries(left: int, sign: str, right: int) -> bool:
+    """Whether the units carry into the tens, or borrow from them."""
+    return not 0 <= add(left % 10, sign, right % 10) <= 9
+
+
+def draw(rng: random.Random, steps: int) -> Problem:
+    """A random problem of so many steps, of either split."""
+    left = first = rng.randrange(10, 100)
+    terms: list[tuple[str, int]] = []
+    for _ in range(steps):
+        sign, right = _draw_term(rng, left)
+        terms.append((sign, right))
+        left = add(left, sign, right)
+    return Problem(first, tuple(terms))
+
+
+def _draw_term(rng: random.Random, left: int) -> tuple[str, int]:
+    wanted = rng.random() < CARRY_SHARE
+    for attempt in itertools.count():
+        sign, right = rng.choice("+-"), rng.randrange(10, 100)
+        # Some numbers (10, 20) have no term that carries, so the wish is given up after a while.
+        if LOWEST <= add(left, sign, right) <= HIGHEST and (
+            attempt > 20 or carries(left, sign, right) == wanted
+        ):
+            return sign, right
+    raise AssertionError("unreachable")
+
+
+def load(
+    *,
+    split: str = "train",
+    count: int = 200,
+    seed: int = 0,
+    hard: float = 0.5,
+    steps: Sequence[int] = (2, 3),
+) -> list[Task]:
+    """Distinct tasks; `hard` is the share with as many steps as `steps` says, spread evenly.
+
+    Example: load(split="test", count=4) asks one, two, one and two or three steps.
+    A smaller count is the beginning of a larger one.
+    """
+    _check(split, count, hard, steps)
+    rng = random.Random(f"arithmetic/{split}/{seed}")
+    seen: set[Problem] = set()
+    tasks: list[Task] = []
+    for index in range(count):
+        is_hard = int((index + 1) * hard + 1e-9) > int(index * hard + 1e-9)
+        problem = next(
+            (p for p in _stream(rng, steps if is_hard else (1,), split) if p not in seen), None
+        )
+        if problem is None:
+            raise ConfigError(
+                f"arithmetic {split}: there are no {count} distinct tasks with hard={hard}; "
+                "lower `count`"
+            )
+        seen.add(problem)
+        tasks.append(_task(problem, split))
+    return tasks
+
+
+def _stream(rng: random.Random, steps: Sequence[int], split: str) -> Iterator[Problem]:
+    for _ in range(5000):
+        problem = draw(rng, rng.choice(steps))
+        if problem.held_out == (split == "test"):
+            yield problem
+
+
+def _task(problem: Problem, split: str) -> Task:
+    return Task(
+        id=f"arithmetic/{split}/{problem.expression.replace(' ', '')}",
+        question=problem.question,
+        answer=str(problem.answer),
+        grader="math",
+        instruction=INSTRUCTION,
+        level="easy" if len(problem.terms) == 1 else "hard",
+        subject=str(len(problem.terms)),
+        data={"steps": [str(step) for step in problem.steps]},
+    )
+
+
+def _check(split: str, count: int, hard: float, steps: Sequence[int]) -> None:
+    if split not in SPLITS:
+        raise ConfigError(f"arithmetic: unknown split `{split}`; use train or test")
+    if count < 1:
+        raise ConfigError(f"arithmetic: count must be at least 1, not {count}")
+    if not 0.0 <= hard <= 1.0:
+        raise ConfigError(f"arithmetic: hard is a share between 0 and 1, not {hard}")
+    if not steps or min(steps) < 2:
+        raise ConfigError(f"arithmetic: steps of hard tasks must be 2 or more, not {list(steps)}")
