@@ -1,0 +1,171 @@
+"""Make the pocket model: `python -m tacit.pocket.make --out DIR`.
+
+Trains the tokenizer and a small Llama from scratch on `corpus.py`, measures it on held-out sums and
+writes half-precision weights, tokenizer and card. It knows nothing of teams or engines.
+"""
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from tacit.pocket import tokenizer as words
+from tacit.pocket.corpus import Dialogue, dialogue
+from tacit.pocket.measure import Speaker, measure, table
+
+HIDDEN, LAYERS, HEADS, FEEDFORWARD = 160, 4, 4, 416
+BATCH_TOKENS = 4096
+POOL = 4096
+"""Dialogues drawn at once and sorted by length, so that a batch needs little padding."""
+PEAK_RATE, WARM_UP = 3e-3, 0.03
+_IGNORED = -100
+
+
+def new_model(tokenizer: Any) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=HIDDEN,
+        intermediate_size=FEEDFORWARD,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        max_position_embeddings=words.CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batches(tokenizer: Any, rng: random.Random) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Endless (ids, labels), padded on the right; only replies and their end are learnt."""
+    while True:
+        pool = sorted(_encode(tokenizer, [dialogue(rng) for _ in range(POOL)]), key=_length)
+        cut: list[list[tuple[list[int], list[int]]]] = [[]]
+        for row in pool:
+            if (len(cut[-1]) + 1) * _length(row) > BATCH_TOKENS:
+                cut.append([])
+            cut[-1].append(row)
+        rng.shuffle(cut)
+        for rows in cut:
+            yield _pad(rows, tokenizer.pad_token_id)
+
+
+def _encode(tokenizer: Any, dialogues: list[Dialogue]) -> list[tuple[list[int], list[int]]]:
+    asked = tokenizer([words.render(d.messages) for d in dialogues])["input_ids"]
+    said = tokenizer([d.reply + words.END for d in dialogues])["input_ids"]
+    return list(zip(asked, said, strict=True))
+
+
+def _length(row: tuple[list[int], list[int]]) -> int:
+    return len(row[0]) + len(row[1])
+
+
+def _pad(rows: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(_length, rows))
+    ids = torch.full((len(rows), width), pad)
+    labels = torch.full((len(rows), width), _IGNORED)
+    for i, (prompt, reply) in enumerate(rows):
+        ids[i, : len(prompt) + len(reply)] = torch.tensor(prompt + reply)
+        labels[i, len(prompt) : len(prompt) + len(reply)] = torch.tensor(reply)
+    return ids, labels
+
+
+def loss_of(model: Any, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of the replies; the vocabulary is only looked at where something is learnt."""
+    targets = labels[:, 1:]
+    learnt = targets != _IGNORED
+    hidden = model.model(ids[:, :-1]).last_hidden_state[learnt]
+    return cross_entropy(model.lm_head(hidden).float(), targets[learnt])
+
+
+def train(
+    model: Any, tokenizer: Any, *, seed: int, tokens: float, minutes: float, device: str
+) -> dict[str, float]:
+    """AdamW on a cosine that ends with the tokens or with the time, whichever is first."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=0.1)
+    stream = batches(tokenizer, random.Random(f"pocket/{seed}"))
+    began, seen, step, running = time.monotonic(), 0, 0, 0.0
+    while (done := max(seen / tokens, (time.monotonic() - began) / (60 * minutes))) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = PEAK_RATE * min(1, done / WARM_UP, (1 + math.cos(math.pi * done)) / 2)
+        ids, labels = (tensor.to(device) for tensor in next(stream))
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = loss_of(model, ids, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        seen, step = seen + ids.numel(), step + 1
+        running = loss.item() if step == 1 else 0.98 * running + 0.02 * loss.item()
+        if step % 200 == 0:
+            pace = seen / (time.monotonic() - began)
+            print(f"step {step}  {100 * done:.0f} %  loss {running:.3f}  {pace:,.0f} tokens/s")
+    seconds = time.monotonic() - began
+    return {"tokens": seen, "steps": step, "minutes": seconds / 60, "loss": running}
+
+
+def save(model: Any, tokenizer: Any, out: Path, facts: dict[str, object]) -> None:
+    """Weights in half precision, and the card filled in."""
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    card = Template((Path(__file__).parent / "card.md").read_text(encoding="utf-8"))
+    (out / "README.md").write_text(card.substitute(facts), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--tokens", type=float, default=30e6, help="how much to train on")
+    parser.add_argument("--minutes", type=float, default=55, help="stop training by then")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--problems", type=int, default=800, help="how many to measure on")
+    args = parser.parse_args()
+
+    torch.manual_seed(args.seed)
+    rng = random.Random(f"tokenizer/{args.seed}")
+    sample = (dialogue(rng) for _ in range(20_000))
+    tokenizer = words.train(words.render(d.messages) + d.reply for d in sample)
+    model = new_model(tokenizer).to(args.device)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    print(f"{parameters:,} parameters, {len(tokenizer)} tokens in the vocabulary")
+    trained = train(
+        model,
+        tokenizer,
+        seed=args.seed,
+        tokens=args.tokens,
+        minutes=args.minutes,
+        device=args.device,
+    )
+    model = model.half().float().eval()  # what is measured is what is saved
+    rows = measure(Speaker(model, tokenizer), args.problems)
+    print(table(rows))
+    facts = {
+        "parameters": f"{parameters:,}",
+        "device": args.device,
+        "seed": args.seed,
+        "problems": args.problems,
+        "tokens": f"{trained['tokens']:,}",
+        "minutes": f"{trained['minutes']:.0f}",
+        "table": table(rows),
+    }
+    save(model, tokenizer, args.out, facts)
+    (args.out / "measured.json").write_text(
+        json.dumps({"training": trained, "rows": rows}, indent=1)
+    )
+
+
+if __name__ == "__main__":
+    main()
