@@ -6,7 +6,8 @@
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,15 @@ from tacit.tasks.benchmark import Benchmark, drop_leaks
 from tacit.tasks.source import PlacedRow, locate, read_rows
 from tacit.types import Task
 
-__all__ = ["BENCHMARKS", "GENERATED", "check_trainable", "describe", "drop_leaks", "load_tasks"]
+__all__ = [
+    "BENCHMARKS",
+    "GENERATED",
+    "Summary",
+    "check_trainable",
+    "describe",
+    "drop_leaks",
+    "load_tasks",
+]
 
 BENCHMARKS: dict[str, Benchmark] = {
     "gsm8k": math.GSM8K,
@@ -95,31 +104,47 @@ def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> N
             )
 
 
-def describe() -> list[dict[str, Any]]:
-    """Every source by name with its family, licence and the rows of each split."""
-    described: list[dict[str, Any]] = [
-        {
-            "name": benchmark.name,
-            "family": benchmark.family,
-            "description": benchmark.description,
-            "licence": benchmark.licence,
-            "evaluation_only": benchmark.evaluation_only,
-            "splits": {name: split.rows for name, split in benchmark.splits.items()},
-        }
-        for benchmark in BENCHMARKS.values()
-    ]
-    made = "made by a rule, as many as `limit` says, deterministic by seed"
-    return described + [
-        {
-            "name": name,
-            "family": name,
-            "description": made,
-            "licence": "Apache-2.0",
-            "evaluation_only": False,
-            "splits": {},
-        }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What `tacit tasks` lists of a source."""
+
+    name: str
+    family: str
+    grader: str
+    description: str
+    licence: str
+    evaluation_only: bool
+    splits: Mapping[str, int | None]
+    """Rows of each split; None where a rule makes as many as are asked for."""
+
+
+def describe() -> list[Summary]:
+    """Every source that has a name, benchmarks first."""
+    made = [
+        Summary(
+            name=name,
+            family=name,
+            grader="math",
+            description="sums of one, two or three steps, deterministic by seed",
+            licence="Apache-2.0",
+            evaluation_only=False,
+            splits={"train": None, "test": None},
+        )
         for name in GENERATED
     ]
+    return [*map(_summary, BENCHMARKS.values()), *made]
+
+
+def _summary(benchmark: Benchmark) -> Summary:
+    return Summary(
+        name=benchmark.name,
+        family=benchmark.family,
+        grader=benchmark.family,
+        description=benchmark.description,
+        licence=benchmark.licence,
+        evaluation_only=benchmark.evaluation_only,
+        splits={name: split.rows for name, split in benchmark.splits.items()},
+    )
 
 
 def _reader(

@@ -29,6 +29,7 @@ class Benchmark:
 
     name: str
     family: str
+    """Also the name of the grader of its tasks."""
     description: str
     licence: str
     splits: Mapping[str, Split]

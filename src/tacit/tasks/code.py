@@ -18,11 +18,15 @@ def _task(id: str, question: str, answer: str, *, prompt: str, tests: str, entry
     return Task(
         id=id,
         question=question,
-        answer=answer.replace("\r\n", "\n"),
+        answer=_newlines(answer),
         grader="code",
         instruction=INSTRUCTION,
-        data={"prompt": prompt, "tests": tests.replace("\r\n", "\n"), "entry_point": entry},
+        data={"prompt": prompt, "tests": _newlines(tests), "entry_point": entry},
     )
+
+
+def _newlines(source: str) -> str:
+    return source.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _humaneval(row: Row, id: str) -> Task:

@@ -1,0 +1,105 @@
+"""The user's own JSONL: what it may hold, and how each mistake is told."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tacit.errors import DataError
+from tacit.tasks import load_tasks
+from tacit.types import Task
+
+
+def read(path: Path, text: str) -> list[Task]:
+    path.write_text(text, encoding="utf-8")
+    return load_tasks(str(path), split="test")
+
+
+def test_fields_and_defaults(tmp_path: Path) -> None:
+    full = {
+        "id": "own",
+        "question": "Q",
+        "answer": "b",
+        "level": 3,
+        "subject": "s",
+        "instruction": "Say it.",
+        "grader": "choice",
+        "data": {"choices": ["a", "b"]},
+        "source": "ignored",
+    }
+    text = '\ufeff{"question": "1 + 1?", "answer": 2}\n\n' + json.dumps(full)
+    short, long = read(tmp_path / "mine.jsonl", text)
+    assert (short.id, short.answer, short.grader, short.level) == ("mine/0", "2", "math", "")
+    assert r"\boxed{}" in short.instruction
+    assert long == Task(
+        id="own",
+        question="Q",
+        answer="b",
+        level="3",
+        subject="s",
+        instruction="Say it.",
+        grader="choice",
+        data={"choices": ["a", "b"]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("grader", "data", "said"),
+    [
+        ("code", {}, "```python"),
+        ("chess", {}, "algebraic"),
+        ("choice", {}, "put yes or no within"),
+        ("choice", {"choices": ["A", "B", "C"]}, "put A, B or C within"),
+    ],
+)
+def test_instruction_follows_the_grader(
+    tmp_path: Path, grader: str, data: dict[str, list[str]], said: str
+) -> None:
+    row = {"question": "q", "answer": "a", "grader": grader, "data": data}
+    assert said in read(tmp_path / "t.jsonl", json.dumps(row))[0].instruction
+
+
+def test_a_grader_of_the_users_own_gets_no_instruction(tmp_path: Path) -> None:
+    text = '{"question": "q", "answer": "a", "grader": "mine:grade"}'
+    assert read(tmp_path / "t.jsonl", text)[0].instruction == ""
+
+
+def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
+    text = '{"question": "q", "answer": "a"}\n'
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    packed = load_tasks("t.jsonl.gz", split="test", folder=tmp_path)
+    assert packed == read(tmp_path / "t.jsonl", text)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"question": "q"', r":2: not valid JSON"),
+        ("[]", r":2: expected a JSON object, got list"),
+        ('{"question": "q"}', r":2: `answer` is missing: give it as a string or a number"),
+        ('{"question": "q", "answer": null}', r":2: `answer` is None"),
+        ('{"question": "q", "answer": true}', r":2: `answer` is True"),
+        ('{"question": "", "answer": "a"}', r":2: `question` is empty"),
+        ('{"question": ["q"], "answer": "a"}', r":2: `question` is \['q'\]"),
+        (
+            '{"question": "q", "answer": "a", "grder": "code"}',
+            r":2: unknown field `grder`: did you mean `grader`",
+        ),
+        ('{"question": "q", "answer": "a", "data": 1}', r":2: `data` must be a JSON object"),
+        (
+            '{"question": "q", "answer": "a", "id": "t/0"}',
+            r":2: the id `t/0` is that of .*t\.jsonl:1 too",
+        ),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(DataError, match=r"t\.jsonl" + message):
+        read(tmp_path / "t.jsonl", '{"question": "q", "answer": "a"}\n' + line)
+
+
+def test_missing_or_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file .*gone\.jsonl: check the path"):
+        load_tasks(str(tmp_path / "gone.jsonl"), split="test")
+    with pytest.raises(DataError, match="0 tasks"):
+        read(tmp_path / "t.jsonl", "\n\n")
