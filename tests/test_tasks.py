@@ -252,6 +252,24 @@ def test_splits_join_with_a_plus(tmp_path: Path) -> None:
     assert ids(read) == ["mbpp/prompt/3", "mbpp/train/974"]
 
 
+def test_mbpp_set_up_code_runs_between_solution_and_tests(tmp_path: Path) -> None:
+    row = {
+        "task_id": 11,
+        "text": "Write f.",
+        "code": "class Node:\r\n    x = 4\r\ndef f(n): return n.x",
+        "test_setup_code": "root = Node()",
+        "test_imports": ["import math"],
+        "test_list": ["assert f(root) == math.sqrt(16)"],
+    }
+    write_jsonl(tmp_path / "mbpp" / "mbpp.jsonl", [row])
+    (task,) = load_tasks("mbpp", split="test", folder=tmp_path)
+    exec(f"{task.data['prompt']}\n{task.answer}\n{task.data['tests']}", {})
+    with pytest.raises(AssertionError):
+        exec(f"{task.answer.replace('4', '5')}\n{task.data['tests']}", {})
+    assert task.data["entry_point"] == "f"
+    assert "assert f(root)" in task.question and "class Node" not in task.question
+
+
 # --- training: leaks and canaries
 
 

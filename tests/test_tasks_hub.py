@@ -56,7 +56,7 @@ def test_hub_rows_are_parsed_like_file_rows(
             "test",
             "In the following chess position, find a checkmate-in-one move.\n\n1. f3 e5 2. g4 ",
             ["a6", "Qh4#"],
-            "1. f3 e5 2. g4",
+            "After these moves of a chess game, find the move that gives mate:\n\n1. f3 e5 2. g4",
             "Qh4#",
         ),
         (
@@ -90,8 +90,7 @@ def test_big_bench_prompts_are_unwrapped(
     }
     publish(repository, monkeypatch, BENCHMARKS[name].splits[split].file, [row])
     (task,) = load_tasks(name, split=split, hub=True)
-    assert task.question.endswith(question)
-    assert task.answer == answer
+    assert (task.question, task.answer) == (question, answer)
 
 
 def test_changed_columns_and_absent_repositories_are_told(

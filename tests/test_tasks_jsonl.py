@@ -47,14 +47,15 @@ def test_fields_and_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("grader", "data", "said"),
     [
-        ("code", {}, "```python"),
-        ("chess", {}, "algebraic"),
-        ("choice", {}, "put yes or no within"),
+        ("code", {"tests": "assert f() == 1"}, "```python"),
+        ("chess", {"fen": "8/8/8/8/8/8/8/8 w - - 0 1"}, "algebraic"),
+        ("choice", {}, "put your choice within"),
+        ("choice", {"choices": ["yes", "no"]}, "put yes or no within"),
         ("choice", {"choices": ["A", "B", "C"]}, "put A, B or C within"),
     ],
 )
 def test_instruction_follows_the_grader(
-    tmp_path: Path, grader: str, data: dict[str, list[str]], said: str
+    tmp_path: Path, grader: str, data: dict[str, object], said: str
 ) -> None:
     row = {"question": "q", "answer": "a", "grader": grader, "data": data}
     assert said in read(tmp_path / "t.jsonl", json.dumps(row))[0].instruction
@@ -85,6 +86,10 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
         (
             '{"question": "q", "answer": "a", "grder": "code"}',
             r":2: unknown field `grder`: did you mean `grader`",
+        ),
+        (
+            '{"question": "q", "answer": "a", "grader": "chess", "data": {}}',
+            r":2: the grader chess needs `moves` or `fen` in `data`: add it",
         ),
         ('{"question": "q", "answer": "a", "data": 1}', r":2: `data` must be a JSON object"),
         (

@@ -17,9 +17,11 @@ FIELDS = ("question", "answer", "id", "level", "subject", "instruction", "grader
 INSTRUCTIONS = {
     "math": math.INSTRUCTION,
     "code": code.INSTRUCTION,
-    "choice": choice.instruction(choice.YES_NO),
+    "choice": choice.instruction(["your choice"]),
     "chess": chess.INSTRUCTION,
 }
+NEEDED = {"code": ("tests",), "chess": ("moves", "fen")}
+"""What `data` must hold one of, so that the grader can work."""
 
 
 def load(path: Path) -> list[Task]:
@@ -45,6 +47,9 @@ def _task(place: str, row: Row, id: str) -> Task:
     data = row.get("data", {})
     if not isinstance(data, dict):
         raise DataError(f"{place}: `data` must be a JSON object, not {type(data).__name__}")
+    if grader in NEEDED and not any(data.get(field) for field in NEEDED[grader]):
+        needed = " or ".join(f"`{field}`" for field in NEEDED[grader])
+        raise DataError(f"{place}: the grader {grader} needs {needed} in `data`: add it")
     return Task(
         id=_text(place, row, "id", id),
         question=_text(place, row, "question"),

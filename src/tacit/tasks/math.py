@@ -29,9 +29,7 @@ def last_boxed(text: str) -> str:
     raise ValueError(r"the last \boxed of the solution is not closed")
 
 
-def _task(
-    id: str, question: str, answer: str, level: object = "", subject: str = "", **data: object
-) -> Task:
+def _task(id: str, question: str, answer: str, level: object = "", subject: str = "") -> Task:
     return Task(
         id=id,
         question=question,
@@ -40,7 +38,6 @@ def _task(
         instruction=INSTRUCTION,
         level=str(level).removeprefix("Level "),
         subject=subject,
-        data=data,
     )
 
 
@@ -79,10 +76,8 @@ def _minerva(row: Row, id: str) -> Task:
 def _olympiad(row: Row, id: str) -> Task:
     if not isinstance(row["final_answer"], list):
         raise ValueError("`final_answer` must be a list")
-    wanted = ("answer_type", "is_multiple_answer", "unit", "error")
-    data = {field: row[field] for field in wanted if row.get(field)}
     question = "\n\n".join(part for part in (row.get("context"), row["question"]) if part)
-    return _task(id, question, ", ".join(row["final_answer"]), subject=row["subfield"], **data)
+    return _task(id, question, ", ".join(row["final_answer"]), subject=row["subfield"])
 
 
 GSM8K = Benchmark(
