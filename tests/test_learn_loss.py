@@ -1,0 +1,462 @@
+"""Losses against hand-computed numbers, their invariants, and TRL's own code."""
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tacit.learn.loss import (
+    LOSSES,
+    BatchSizes,
+    LossInputs,
+    LossSettings,
+    batch_sizes,
+    k3,
+)
+from tacit.learn.loss_stats import bucket_names, merge_stats
+
+WIDE = LossSettings(clip_low=0.9, clip_high=9.0)
+PER_SEQUENCE = ("gspo", "gspo_token", "luspo")
+
+
+def sizes_of(x: LossInputs) -> BatchSizes:
+    return batch_sizes(x.mask_BT.sum(-1), x.sequence_B)
+
+
+def two_rows(**changes: Any) -> LossInputs:
+    """Log-ratios (0.1, 0.3) with advantage 1 and (−0.4) with advantage −1, one position padded."""
+    old = torch.full((2, 2), -1.0, dtype=torch.float64)
+    new = old + torch.tensor([[0.1, 0.3], [-0.4, 7.0]], dtype=torch.float64)
+    x = LossInputs(
+        logprobs_BT=new.requires_grad_(),
+        old_logprobs_BT=old,
+        mask_BT=torch.tensor([[True, True], [True, False]]),
+        advantages=torch.tensor([1.0, -1.0], dtype=torch.float64),
+        sequence_B=torch.arange(2),
+    )
+    return replace(x, **changes)
+
+
+def ragged(seed: int, rows: int = 7, width: int = 9) -> LossInputs:
+    """A random batch with every length from 1 to the width."""
+    random = torch.Generator().manual_seed(seed)
+    old = -torch.rand(rows, width, generator=random, dtype=torch.float64) * 3 - 0.1
+    noise = torch.randn(rows, width, generator=random, dtype=torch.float64)
+    lengths = torch.randint(1, width + 1, (rows,), generator=random)
+    lengths[0] = width
+    return LossInputs(
+        logprobs_BT=(old + 0.3 * noise).requires_grad_(),
+        old_logprobs_BT=old,
+        mask_BT=torch.arange(width) < lengths[:, None],
+        advantages=torch.randn(rows, generator=random, dtype=torch.float64),
+        sequence_B=torch.arange(rows),
+        ref_logprobs_BT=old + 0.2 * torch.randn(rows, width, generator=random, dtype=torch.float64),
+        engine_logprobs_BT=old + 0.1 * noise.flip(0),
+    )
+
+
+def value_and_gradient(
+    name: str, x: LossInputs, settings: LossSettings, sizes: BatchSizes | None = None
+) -> tuple[Tensor, Tensor]:
+    loss = LOSSES[name](x, sizes or sizes_of(x), settings).loss
+    return loss.detach(), torch.autograd.grad(loss, x.logprobs_BT)[0]
+
+
+S0, S1 = math.exp(0.2), math.exp(-0.4)
+R = (math.exp(0.1), math.exp(0.3))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "objective"),
+    [
+        ("gspo", 0.9, 9.0, (S0 - S1) / 2),
+        ("gspo", 0.1, 0.1, (1.1 - 0.9) / 2),
+        ("gspo_token", 0.9, 9.0, (S0 - S1) / 2),
+        ("gspo_token", 0.1, 0.1, (1.1 - 0.9) / 2),
+        ("grpo", 0.9, 9.0, ((R[0] + R[1]) / 2 - S1) / 2),
+        ("grpo", 0.2, 0.2, ((R[0] + 1.2) / 2 - 0.8) / 2),
+        ("dapo", 0.2, 0.28, (R[0] + 1.28 - 0.8) / 3),
+        ("dr_grpo", 0.2, 0.2, (R[0] + 1.2 - 0.8) / (2 * 10)),
+        ("luspo", 0.9, 9.0, (2 * S0 - S1) / 2),
+        ("luspo", 0.1, 0.1, (2 * 1.1 - 0.9) / 2),
+    ],
+)
+def test_hand_computed_losses(name: str, low: float, high: float, objective: float) -> None:
+    x = two_rows()
+    settings = LossSettings(clip_low=low, clip_high=high, max_length=10)
+    loss = LOSSES[name](x, sizes_of(x), settings).loss
+    assert loss.item() == pytest.approx(-objective, rel=1e-12)
+
+
+def test_gspo_gradient_by_hand() -> None:
+    """−s·A/(|y|·S) on every token of a sequence (arXiv 2507.18071, eq. 10)."""
+    _, gradient = value_and_gradient("gspo", two_rows(), WIDE)
+    expected = torch.tensor([[-S0 / 4, -S0 / 4], [S1 / 2, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=0)
+
+
+def test_a_clipped_sequence_has_no_gradient() -> None:
+    _, gradient = value_and_gradient("gspo", two_rows(), LossSettings(clip_low=0.1, clip_high=0.1))
+    assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+def test_length_aware_clip_widens_for_short_sequences() -> None:
+    """ε·sqrt(8/2) = 2ε on the row of two tokens, ε·sqrt(8/1) on the row of one."""
+    settings = LossSettings(clip_low=0.05, clip_high=0.05, length_aware=True, length_ref=8)
+    x = two_rows()
+    loss = LOSSES["gspo"](x, sizes_of(x), settings).loss.item()
+    assert loss == pytest.approx(-((1 + 0.05 * 2) - (1 - 0.05 * math.sqrt(8))) / 2, rel=1e-12)
+    token_level = LOSSES["grpo"](x, sizes_of(x), settings).loss.item()
+    off = replace(settings, length_aware=False)
+    assert token_level == LOSSES["grpo"](x, sizes_of(x), off).loss.item()
+
+
+def test_k3_by_hand() -> None:
+    value = k3(torch.tensor(-0.9, dtype=torch.float64), torch.tensor(-1.5, dtype=torch.float64))
+    assert value.item() == pytest.approx(math.exp(-0.6) + 0.6 - 1, rel=1e-12)
+
+
+def test_kl_to_the_base_is_added_per_token() -> None:
+    """Reference at −1.5 everywhere: d = −0.6, −0.8 in one row and −0.1 in the other."""
+    x = two_rows(ref_logprobs_BT=torch.full((2, 2), -1.5, dtype=torch.float64))
+    penalty = [math.exp(d) - d - 1 for d in (-0.6, -0.8, -0.1)]
+    loss = LOSSES["gspo"](x, sizes_of(x), replace(WIDE, kl=0.5)).loss.item()
+    expected = -(S0 - S1) / 2 + 0.5 * ((penalty[0] + penalty[1]) / 2 + penalty[2]) / 2
+    assert loss == pytest.approx(expected, rel=1e-12)
+
+
+def test_mismatch_is_a_truncated_geometric_mean() -> None:
+    """Gaps to the engine of (0.5, 1.5) and −0.2: exp(1) is cut to 2, exp(−0.2) stays."""
+    gap = torch.tensor([[0.5, 1.5], [-0.2, 9.0]], dtype=torch.float64)
+    x = two_rows()
+    x = replace(x, engine_logprobs_BT=x.old_logprobs_BT - gap)
+    output = LOSSES["gspo"](x, sizes_of(x), replace(WIDE, mismatch_cap=2.0))
+    assert output.loss.item() == pytest.approx(-(2 * S0 - math.exp(-0.2) * S1) / 2, rel=1e-12)
+    stats = merge_stats([output.stats])
+    assert stats["mismatch_ratio"] == pytest.approx((math.e + math.exp(-0.2)) / 2)
+    assert stats["mismatch_truncated"] == 0.5
+
+
+def test_mismatch_is_only_logged_without_a_cap() -> None:
+    x = two_rows(engine_logprobs_BT=torch.full((2, 2), -1.3, dtype=torch.float64))
+    output = LOSSES["gspo"](x, sizes_of(x), WIDE)
+    assert output.loss.item() == pytest.approx(-(S0 - S1) / 2)
+    assert merge_stats([output.stats])["mismatch_ratio"] == pytest.approx(math.exp(0.3))
+
+
+def test_weights_multiply_the_advantage_and_not_the_ratio() -> None:
+    weights = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    x = two_rows(weights_B=weights)
+    scaled = two_rows(advantages=torch.tensor([0.5, -2.0], dtype=torch.float64))
+    narrow = LossSettings(clip_low=0.5, clip_high=0.21)
+    for name in LOSSES:
+        for ours, theirs in zip(
+            value_and_gradient(name, x, narrow),
+            value_and_gradient(name, scaled, narrow),
+            strict=True,
+        ):
+            assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("junk", [math.nan, math.inf, -1e30])
+def test_padding_has_exactly_no_gradient_and_eos_has_one(name: str, junk: float) -> None:
+    """Every row's last unmasked token is its end-of-sequence."""
+    x = ragged(0)
+    fields = ("logprobs_BT", "old_logprobs_BT", "ref_logprobs_BT", "engine_logprobs_BT")
+    dirty = {
+        field: torch.where(x.mask_BT, getattr(x, field).detach(), junk).requires_grad_()
+        for field in fields
+    }
+    per_token = torch.where(x.mask_BT, x.advantages[:, None], junk)
+    settings = replace(WIDE, kl=0.1, mismatch_cap=2.0)
+    clean_value, clean_gradient = value_and_gradient(name, x, settings)
+    value, gradient = value_and_gradient(name, replace(x, advantages=per_token, **dirty), settings)
+    torch.testing.assert_close(value, clean_value, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, clean_gradient, rtol=1e-12, atol=1e-15)
+    assert torch.equal(gradient[~x.mask_BT], torch.zeros_like(gradient[~x.mask_BT]))
+    eos = x.mask_BT.sum(-1) - 1
+    assert bool((gradient[torch.arange(len(eos)), eos] != 0).all())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_mask_off_by_one_is_another_loss(name: str) -> None:
+    x = ragged(1)
+    without_eos = x.mask_BT & x.mask_BT.roll(-1, dims=1)
+    without_eos[:, -1] = False
+    shifted = replace(x, mask_BT=without_eos)
+    value, gradient = value_and_gradient(name, x, WIDE)
+    other_value, other_gradient = value_and_gradient(name, shifted, WIDE)
+    assert not torch.isclose(value, other_value, rtol=1e-3)
+    assert not torch.allclose(gradient, other_gradient, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_at_ratio_one_every_loss_is_the_plain_policy_gradient(name: str) -> None:
+    x = ragged(2)
+    x = replace(x, old_logprobs_BT=x.logprobs_BT.detach().clone())
+    lengths, rows = x.mask_BT.sum(-1, keepdim=True), len(x.advantages)
+    per_token = {
+        "gspo": 1 / (lengths * rows),
+        "gspo_token": 1 / (lengths * rows),
+        "grpo": 1 / (lengths * rows),
+        "dapo": 1 / lengths.sum(),
+        "dr_grpo": torch.tensor(1 / (rows * 50)),
+        "luspo": torch.tensor(1 / rows),
+    }[name]
+    plain = -(x.advantages[:, None] * x.logprobs_BT * x.mask_BT * per_token).sum()
+    expected = torch.autograd.grad(plain, x.logprobs_BT)[0]
+    settings = LossSettings(clip_low=3e-4, clip_high=4e-4, max_length=50)
+    _, gradient = value_and_gradient(name, x, settings)
+    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("spread", [3e-4, 0.05, 9.0])
+def test_gspo_token_equals_gspo_where_the_advantage_is_constant(spread: float) -> None:
+    settings = LossSettings(clip_low=min(spread, 0.9), clip_high=spread)
+    for seed in range(5):
+        for ours, theirs in zip(
+            value_and_gradient("gspo_token", ragged(seed), settings),
+            value_and_gradient("gspo", ragged(seed), settings),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+def test_gspo_token_gives_each_token_its_own_advantage() -> None:
+    own = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    _, gradient = value_and_gradient("gspo_token", two_rows(advantages=own), WIDE)
+    expected = torch.tensor([[-S0 / 4, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=0)
+
+
+def test_gspo_weighs_every_sequence_the_same_whatever_its_length() -> None:
+    """The same ratio and advantage at 1 and at 50 tokens: the same share of the loss."""
+    mask = torch.arange(50) < torch.tensor([[1], [50]])
+    new = torch.full((2, 50), -0.8, dtype=torch.float64, requires_grad=True)
+    x = LossInputs(
+        logprobs_BT=new,
+        old_logprobs_BT=torch.full((2, 50), -1.0, dtype=torch.float64),
+        mask_BT=mask,
+        advantages=torch.ones(2, dtype=torch.float64),
+        sequence_B=torch.arange(2),
+    )
+    _, gradient = value_and_gradient("gspo", x, WIDE)
+    torch.testing.assert_close(gradient.sum(-1)[0], gradient.sum(-1)[1], rtol=1e-12, atol=0)
+    assert LOSSES["gspo"](x, sizes_of(x), WIDE).loss.item() == pytest.approx(-math.exp(0.2))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_sequence_of_several_rows_is_the_same_as_one_long_row(name: str) -> None:
+    """Rows 0 and 1 of one agent, against one row that holds their tokens end to end."""
+    x = replace(two_rows(), sequence_B=torch.tensor([0, 0]))
+    x = replace(x, advantages=torch.tensor([0.7, 0.7], dtype=torch.float64))
+    joined = LossInputs(
+        logprobs_BT=x.logprobs_BT[x.mask_BT][None],
+        old_logprobs_BT=x.old_logprobs_BT[x.mask_BT][None],
+        mask_BT=torch.ones(1, 3, dtype=torch.bool),
+        advantages=torch.tensor([0.7], dtype=torch.float64),
+        sequence_B=torch.tensor([0]),
+    )
+    loss = LOSSES[name](joined, sizes_of(joined), WIDE).loss
+    expected = torch.autograd.grad(loss, x.logprobs_BT)[0]
+    value, gradient = value_and_gradient(name, x, WIDE)
+    torch.testing.assert_close(value, loss.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=0)
+
+
+def rows_of(x: LossInputs, rows: list[int]) -> LossInputs:
+    """A micro-batch, cut to its own longest row as a batcher would."""
+    width = int(x.mask_BT[rows].sum(-1).max())
+
+    def cut(tensor: Tensor | None) -> Tensor | None:
+        return (
+            None if tensor is None else tensor[rows, :width] if tensor.dim() == 2 else tensor[rows]
+        )
+
+    return LossInputs(**{field: cut(getattr(x, field)) for field in x.__dataclass_fields__})
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("cuts", [[[0, 2], [1], [3, 4, 5, 6]], [[6, 5, 4, 3, 2, 1, 0]]])
+def test_loss_and_gradient_do_not_depend_on_the_micro_batches(
+    name: str, cuts: list[list[int]]
+) -> None:
+    x = ragged(3)
+    x = replace(
+        x,
+        sequence_B=torch.tensor([0, 1, 0, 2, 2, 3, 2]),
+        weights_B=torch.linspace(0.2, 2.0, 7, dtype=torch.float64),
+        silent_B=torch.tensor([False, True, False, False, True, False, False]),
+    )
+    x = replace(x, advantages=x.advantages.clone())
+    settings = LossSettings(
+        clip_low=0.02, clip_high=0.03, length_aware=True, kl=0.1, mismatch_cap=1.05
+    )
+    sizes = sizes_of(x)
+    whole = LOSSES[name](x, sizes, settings)
+    gradient = torch.autograd.grad(whole.loss, x.logprobs_BT)[0]
+    parts = [LOSSES[name](rows_of(x, rows), sizes, settings) for rows in cuts]
+    total = torch.stack([part.loss for part in parts]).sum()
+    torch.testing.assert_close(total.detach(), whole.loss.detach(), rtol=1e-12, atol=0)
+    summed = torch.autograd.grad(total, x.logprobs_BT)[0]
+    torch.testing.assert_close(summed, gradient, rtol=1e-12, atol=1e-16)
+    merged, expected = merge_stats([part.stats for part in parts]), merge_stats([whole.stats])
+    assert merged == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_sequence_cut_in_two_is_refused_only_where_it_matters(name: str) -> None:
+    x = replace(ragged(4), sequence_B=torch.tensor([0, 0, 1, 2, 3, 4, 5]))
+    sizes = sizes_of(x)
+    if name in PER_SEQUENCE:
+        with pytest.raises(ValueError, match=r"sequence 0 .* keep the rows of a sequence together"):
+            LOSSES[name](rows_of(x, [0]), sizes, WIDE)
+    else:
+        assert torch.isfinite(LOSSES[name](rows_of(x, [0]), sizes, WIDE).loss)
+
+
+def test_rows_of_advantage_zero_stay_in_the_denominator() -> None:
+    x = two_rows(advantages=torch.tensor([1.0, 0.0], dtype=torch.float64))
+    assert LOSSES["gspo"](x, sizes_of(x), WIDE).loss.item() == pytest.approx(-S0 / 2)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_huge_log_ratio_does_not_overflow(name: str) -> None:
+    x = two_rows()
+    far = (x.old_logprobs_BT + 1000.0).requires_grad_()
+    value, gradient = value_and_gradient(name, replace(x, logprobs_BT=far), WIDE)
+    assert torch.isfinite(value) and torch.isfinite(gradient).all()
+
+
+def test_clipping_is_counted_by_length_and_for_silence() -> None:
+    """Of the rows of 2 tokens (clipped) and 20 tokens (not), the first is silence."""
+    mask = torch.arange(20) < torch.tensor([[2], [20]])
+    old = torch.zeros(2, 20, dtype=torch.float64) - 1
+    new = (old + torch.tensor([[0.5], [0.0]], dtype=torch.float64)).requires_grad_()
+    x = LossInputs(
+        logprobs_BT=new,
+        old_logprobs_BT=old,
+        mask_BT=mask,
+        advantages=torch.ones(2, dtype=torch.float64),
+        sequence_B=torch.arange(2),
+        silent_B=torch.tensor([True, False]),
+    )
+    narrow = LossSettings(clip_low=0.2, clip_high=0.2)
+    by_sequence = merge_stats([LOSSES["gspo"](x, sizes_of(x), narrow).stats])
+    assert by_sequence["clip_fraction"] == pytest.approx(0.5)
+    assert by_sequence["clip_fraction/1-4"] == pytest.approx(1.0)
+    assert by_sequence["clip_fraction/17-64"] == pytest.approx(0.0)
+    assert by_sequence["clip_fraction/silent"] == pytest.approx(1.0)
+    assert "clip_fraction/5-16" not in by_sequence
+    assert by_sequence["ratio"] == pytest.approx((math.exp(0.5) + 1) / 2)
+    assert by_sequence["ratio_max"] == pytest.approx(math.exp(0.5))
+    assert by_sequence["approx_kl"] == pytest.approx(2 * (math.exp(0.5) - 1.5) / 22)
+    by_token = merge_stats([LOSSES["grpo"](x, sizes_of(x), narrow).stats])
+    assert by_token["clip_fraction"] == pytest.approx(2 / 22)
+
+
+def test_clipping_only_counts_on_the_side_where_it_bites() -> None:
+    x = two_rows(advantages=torch.tensor([-1.0, 1.0], dtype=torch.float64))
+    narrow = LossSettings(clip_low=0.01, clip_high=0.01)
+    assert merge_stats([LOSSES["gspo"](x, sizes_of(x), narrow).stats])["clip_fraction"] == 0.0
+
+
+def test_buckets_are_named_without_gaps() -> None:
+    assert bucket_names() == ["1-4", "5-16", "17-64", "65-256", "257-1024", "1025+"]
+
+
+def test_shapes_and_kinds_are_checked() -> None:
+    with pytest.raises(ValueError, match="old_logprobs_BT is"):
+        two_rows(old_logprobs_BT=torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="must be bool"):
+        two_rows(mask_BT=torch.ones(2, 2))
+    with pytest.raises(ValueError, match="without rows"):
+        batch_sizes(torch.tensor([]), torch.tensor([], dtype=torch.long))
+
+
+TRL_SETTINGS = {
+    "gspo": ("grpo", "sequence", 0.05, 0.07),
+    "grpo": ("grpo", "token", 0.2, 0.2),
+    "dapo": ("dapo", "token", 0.2, 0.28),
+    "dr_grpo": ("dr_grpo", "token", 0.2, 0.2),
+    "luspo": ("luspo", "sequence", 0.05, 0.07),
+}
+
+
+def trl_trainer(name: str, beta: float, corrected: bool, logprobs: Tensor, width: int) -> Any:
+    """TRL's trainer without its constructor: only what `_compute_loss` reads, and a fake model."""
+    grpo_trainer = pytest.importorskip(
+        "trl.trainer.grpo_trainer", reason="trl is in the dev extra", exc_type=ImportError
+    )
+    loss_type, level, low, high = TRL_SETTINGS[name]
+    trainer = object.__new__(grpo_trainer.GRPOTrainer)
+    trainer.__dict__.update(
+        loss_type=loss_type,
+        importance_sampling_level=level,
+        epsilon_low=low,
+        epsilon_high=high,
+        beta=beta,
+        max_completion_length=width,
+        use_vllm=corrected,
+        vllm_importance_sampling_correction=corrected,
+        aux_loss_enabled=False,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        current_gradient_accumulation_steps=1,
+        _entropy_bonus_enabled=False,
+        _metrics={"train": defaultdict(list)},
+        model=SimpleNamespace(training=True),
+        args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
+        accelerator=SimpleNamespace(
+            num_processes=1, reduce=lambda x, reduction: x, gather=lambda x: x
+        ),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (
+            logprobs,
+            torch.zeros_like(logprobs),
+            None,
+        ),
+    )
+    return trainer
+
+
+@pytest.mark.parametrize("name", TRL_SETTINGS)
+@pytest.mark.parametrize(("beta", "corrected"), [(0.0, False), (0.04, False), (0.04, True)])
+def test_value_and_gradient_equal_those_of_trl(name: str, beta: float, corrected: bool) -> None:
+    _, _, low, high = TRL_SETTINGS[name]
+    for seed in range(4):
+        x = ragged(seed)
+        rows, width = x.mask_BT.shape
+        gap = torch.where(x.mask_BT, x.old_logprobs_BT - x.engine_logprobs_BT, 0.0)
+        mismatch = torch.exp(gap.sum(-1, keepdim=True) / x.mask_BT.sum(-1, keepdim=True))
+        prompt = torch.ones(rows, 1, dtype=torch.long)
+        inputs = {
+            "prompt_ids": prompt,
+            "prompt_mask": prompt,
+            "completion_ids": torch.ones(rows, width, dtype=torch.long),
+            "completion_mask": x.mask_BT.long(),
+            "advantages": x.advantages,
+            "old_per_token_logps": x.old_logprobs_BT,
+            "ref_per_token_logps": x.ref_logprobs_BT,
+            "importance_sampling_ratio": mismatch.clamp(max=1.02),
+            "num_items_in_batch": x.mask_BT.sum().double(),
+        }
+        trainer = trl_trainer(name, beta, corrected, x.logprobs_BT, width)
+        theirs = type(trainer)._compute_loss(trainer, None, inputs)
+        expected = torch.autograd.grad(theirs, x.logprobs_BT)[0]
+        settings = LossSettings(
+            clip_low=low,
+            clip_high=high,
+            kl=beta,
+            mismatch_cap=1.02 if corrected else None,
+            max_length=width,
+        )
+        value, gradient = value_and_gradient(name, x, settings)
+        torch.testing.assert_close(value, theirs.detach(), rtol=1e-5, atol=0)
+        torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-12)
+        assert bool((gradient != 0).any()) and bool((gradient[x.mask_BT] == 0).any() or beta)
