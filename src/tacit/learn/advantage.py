@@ -1,0 +1,126 @@
+"""Advantages: how much better an episode did than the others of its group.
+
+A group is the episodes of one task in which one role spoke, each episode once. Numbers only. Not
+covered: which episodes form a group, and which rows of the batch an advantage goes to.
+
+A group of one, or of equal rewards, gives exactly 0: equality is tested on the rewards themselves,
+because the mean of equal floats can differ from them in the last bit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+STD_FLOOR = 0.1
+"""Keeps λ meaningful where all rewards are nearly equal: without it any cost, however small, would
+be blown up to unit variance in a group that differs in nothing else."""
+
+Advantages = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The rewards of one (task, role), one number per episode.
+
+    Example: Group(rewards=(0.9, 0.0), parts={"task": (1, 0), "cost": (-0.1, 0)},
+                   gates={"cost": (1, 0)})
+    """
+
+    rewards: tuple[float, ...]
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """gdpo: what R is the sum of, costs negative."""
+    gates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """gdpo: for a gated part, g of each episode."""
+
+
+class Difficulty(StrEnum):
+    TOO_EASY = "too_easy"
+    TOO_HARD = "too_hard"
+    MIXED = "mixed"
+
+
+def difficulty(task_rewards: Sequence[float]) -> Difficulty:
+    """Whether a group can teach how to solve its task: on r alone, since a cost differs anyway."""
+    if not _all_equal(task_rewards):
+        return Difficulty.MIXED
+    solved = bool(task_rewards) and task_rewards[0] >= 0.5
+    return Difficulty.TOO_EASY if solved else Difficulty.TOO_HARD
+
+
+def normalised(rewards: Sequence[float]) -> Advantages:
+    """A = (R − mean) / max(std, 0.1), std with n − 1."""
+    if _all_equal(rewards):
+        return (0.0,) * len(rewards)
+    centred = _centred(rewards)
+    std = (sum(a * a for a in centred) / (len(centred) - 1)) ** 0.5
+    return tuple(a / max(std, STD_FLOOR) for a in centred)
+
+
+def grpo(groups: Sequence[Group]) -> list[Advantages]:
+    """Normalised within each group (DeepSeekMath, arXiv 2402.03300; GSPO, 2507.18071, eq. 6)."""
+    return [normalised(group.rewards) for group in groups]
+
+
+def dr_grpo(groups: Sequence[Group]) -> list[Advantages]:
+    """A = R − mean: no division by the std (Dr. GRPO, arXiv 2503.20783)."""
+    return [_centred(group.rewards) for group in groups]
+
+
+def rloo(groups: Sequence[Group]) -> list[Advantages]:
+    """A_i = R_i − mean of the others = n/(n−1)·(R_i − mean) (RLOO, arXiv 2402.14740)."""
+    sizes = [len(group.rewards) for group in groups]
+    return [
+        tuple(a * n / max(n - 1, 1) for a in _centred(group.rewards))
+        for group, n in zip(groups, sizes, strict=True)
+    ]
+
+
+def gdpo(groups: Sequence[Group]) -> list[Advantages]:
+    """Each part normalised apart, then summed (GDPO, arXiv 2601.05242).
+
+    A gated part is normalised among the episodes that pay it (g > 0) and is 0 for the others, so
+    that a failure is not praised for having paid nothing. The paper's last step, rescaling over the
+    batch, is left out: it would undo the floor on the std.
+    """
+    return [_sum_of_parts(group) for group in groups]
+
+
+def batch(groups: Sequence[Group]) -> list[Advantages]:
+    """One mean and std for all groups: the ablation that Dr. MAS (arXiv 2602.08847) warns of."""
+    everyone = iter(normalised([reward for group in groups for reward in group.rewards]))
+    return [tuple(next(everyone) for _ in group.rewards) for group in groups]
+
+
+ESTIMATORS: dict[str, Callable[[Sequence[Group]], list[Advantages]]] = {
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "gdpo": gdpo,
+    "batch": batch,
+}
+
+
+def _sum_of_parts(group: Group) -> Advantages:
+    if not group.parts:
+        raise ValueError("gdpo needs the parts that R is the sum of")
+    apart = [
+        _normalised_among(values, group.gates.get(name, (1.0,) * len(values)))
+        for name, values in group.parts.items()
+    ]
+    return tuple(sum(values) for values in zip(*apart, strict=True))
+
+
+def _normalised_among(values: Sequence[float], gates: Sequence[float]) -> Advantages:
+    paying = iter(normalised([v for v, g in zip(values, gates, strict=True) if g > 0]))
+    return tuple(next(paying) if g > 0 else 0.0 for g in gates)
+
+
+def _centred(rewards: Sequence[float]) -> Advantages:
+    if _all_equal(rewards):
+        return (0.0,) * len(rewards)
+    mean = sum(rewards) / len(rewards)
+    return tuple(reward - mean for reward in rewards)
+
+
+def _all_equal(rewards: Sequence[float]) -> bool:
+    return len(set(rewards)) <= 1

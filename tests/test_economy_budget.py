@@ -1,0 +1,116 @@
+"""The dual step against hand-computed numbers, and that it holds a budget."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tacit.economy.budget import (
+    Dual,
+    DualSettings,
+    check_budget,
+    start_dual,
+    step_dual,
+    unreachable,
+)
+from tacit.economy.reward import EpisodeCost, Multipliers, RewardSettings, reward_group
+from tacit.errors import ConfigError
+
+TOKENS = DualSettings(name="tokens", budget=100)
+
+
+@pytest.mark.parametrize(
+    ("before", "cost", "after"),
+    [
+        (0.0, 300.0, 0.01),  # 0.005·(3 − 1)
+        (0.2, 50.0, 0.1975),  # 0.005·(0.5 − 1)
+        (0.2, 100.0, 0.2),  # on budget
+        (0.001, 0.0, 0.0),  # never below 0
+        (0.999, 1000.0, 1.0),  # never above the ceiling
+    ],
+)
+def test_dual_step_by_hand(before: float, cost: float, after: float) -> None:
+    assert step_dual(Dual(value=before), cost, TOKENS).value == pytest.approx(after, rel=1e-12)
+
+
+def test_nothing_is_charged_while_the_team_warms_up() -> None:
+    settings = DualSettings(name="tokens", budget=100, start=0.3)
+    assert start_dual(settings, warming=True).value == 0.0
+    assert start_dual(settings).value == 0.3
+    assert step_dual(Dual(value=0.3), 900.0, settings, warming=True) == Dual()
+
+
+def test_fixed_keeps_the_multiplier_after_the_warm_up() -> None:
+    settings = DualSettings(name="turns", budget=2, start=0.3, fixed=True)
+    dual = start_dual(settings, warming=True)
+    for cost in (0.0, 50.0, 1e6):
+        dual = step_dual(dual, cost, settings)
+        assert dual == Dual(value=0.3)
+
+
+def test_a_ceiling_held_in_vain_is_reported() -> None:
+    settings = DualSettings(name="tokens", budget=100, rate=0.5, patience=3)
+    dual = start_dual(settings)
+    said = []
+    for cost in (300, 300, 300, 300, 90):
+        dual = step_dual(dual, cost, settings)
+        said.append(unreachable(dual, settings))
+    assert [text is not None for text in said] == [False, False, True, True, False]
+    assert said[2] is not None and "budget not reachable" in said[2]
+    assert "budget.tokens = 100" in said[2]
+
+
+def test_a_ceiling_within_the_budget_is_not_in_vain() -> None:
+    settings = DualSettings(name="tokens", budget=100, patience=1)
+    assert unreachable(step_dual(Dual(value=1.0), 100.0, settings), settings) is None
+
+
+def test_impossible_budgets_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.tokens must be above 0"):
+        start_dual(DualSettings(name="tokens", budget=0))
+    with pytest.raises(ConfigError, match=r"budget\.tokens = 90 is below .* \(95\.5\)"):
+        check_budget("tokens", 90, 95.5)
+    check_budget("tokens", 95.5, 95.5)
+    with pytest.raises(ValueError, match="nan"):
+        step_dual(Dual(), math.nan, TOKENS)
+
+
+Charge = Callable[[Sequence[float], float], list[float]]
+
+
+def scaled(tokens: Sequence[float], multiplier: float) -> list[float]:
+    """The library's own cost."""
+    group = [EpisodeCost(reward=1.0, tokens=t) for t in tokens]
+    settings = RewardSettings(budget_tokens=TOKENS.budget)
+    return [1 - p.total for p in reward_group(group, Multipliers(tokens=multiplier), settings)]
+
+
+def clipped(tokens: Sequence[float], multiplier: float) -> list[float]:
+    """The cost it must not be."""
+    return [min(multiplier * t / TOKENS.budget, 0.5) for t in tokens]
+
+
+def train_length(charge: Charge, steps: int = 600) -> tuple[float, float]:
+    """A team of one number, its length: it follows the cost's gradient, and drifts longer without.
+
+    Each group holds episodes 10 % shorter and longer than the team's length. The slope of the cost
+    between them shortens the team; talking more is what it does when nothing holds it back.
+    """
+    length, dual = 400.0, start_dual(TOKENS)
+    for _ in range(steps):
+        low, high = charge((0.9 * length, 1.1 * length), dual.value)
+        length *= math.exp(0.002 - 0.2 * (high - low))
+        dual = step_dual(dual, length, TOKENS)
+    return length, dual.value
+
+
+def test_a_clipped_cost_has_no_slope_and_winds_the_multiplier_up() -> None:
+    """At λ = 0.2, x = (0.72, 0.88): clipped, both are ½ and nothing pushes them down."""
+    assert clipped((360, 440), 0.2) == [0.5, 0.5]
+    assert scaled((360, 440), 0.2) == pytest.approx([0.5 * 360 / 440, 0.5])
+    held, price = train_length(scaled)
+    assert held <= 1.1 * TOKENS.budget
+    assert price < TOKENS.ceiling
+    wound, ceiling = train_length(clipped)
+    assert wound > 1.5 * TOKENS.budget
+    assert ceiling == TOKENS.ceiling
