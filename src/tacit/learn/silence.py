@@ -1,0 +1,171 @@
+"""The choice to speak or be silent, judged apart from what is said.
+
+Pure functions. Not covered: sampling under these distributions (`engine`), playing the silent arm
+(`rollout`), the loss of the content (`loss`).
+
+Throughout, p = π(silence | context), known exactly from one forward pass over the marker. Left
+alone the choice collapses: while messages still harm, silence pays, and once nobody speaks nothing
+can teach speaking. `arms` plays both choices in every group and takes
+
+- for the content, log q(y) = log π(y) − log(1 − p), the policy given that it speaks, so that the
+  objective of the content does not depend on p;
+- for the choice, a step on logit p of w·(R_silent − mean R_spoken)/std_floor, which for w = p(1−p)
+  is the exact gradient of p·R_silent + (1−p)·mean R_spoken, up to the constant std_floor.
+
+`floor` keeps both choices alive while sampling and weights the advantages. The estimators are ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+LARGEST_LOG_P = -1e-6
+"""Keeps log(1 − p) finite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceSettings:
+    coefficient: float = 1.0
+    least_weight: float = 0.05
+    """w is raised to this where the step goes against the present leaning; 0 is off."""
+    std_floor: float = 0.1
+    """The unit of rewards, as in `advantage`; constant, so that contexts keep their proportions."""
+    clip: float = 1.0
+    """The largest change of logit p that one batch asks for."""
+
+
+def log_not_silent(log_p: Tensor) -> Tensor:
+    """log(1 − p) from log p, accurate at both ends."""
+    # The bound holds for the value alone: a gradient of 0 would leave a choice lost for ever.
+    x = log_p + (log_p.clamp(max=LARGEST_LOG_P) - log_p).detach()
+    near_one = x > -0.6931471805599453
+    return torch.where(near_one, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+
+
+def silence_logit(log_p: Tensor) -> Tensor:
+    """log p − log(1 − p)."""
+    return log_p - log_not_silent(log_p)
+
+
+def shared_prefix(output_ids: Sequence[int], marker_ids: Sequence[int]) -> int:
+    """How many tokens a spoken message has in common with the marker before it leaves it."""
+    shared = 0
+    for ours, marker in zip(output_ids, marker_ids, strict=False):
+        if ours != marker:
+            break
+        shared += 1
+    if shared == len(marker_ids):
+        raise ValueError("the message is the silence marker itself: it was not drawn given speech")
+    return shared
+
+
+def conditioned_logprobs(
+    logprobs_BT: Tensor, marker_logprobs_BM: Tensor, shared_B: Tensor
+) -> Tensor:
+    """log q of each token of spoken messages; a row sums to log π(y) − log(1 − p). Differentiable.
+
+    With P_k = π(the marker's tokens k, k+1, … | those before k): a token that leaves the marker at
+    position k has q = π/(1 − P_k), one that follows it there q = π·(1 − P_{k+1})/(1 − P_k), and all
+    tokens after the message has left it q = π. `shared_B` is each row's `shared_prefix`.
+    """
+    rest_BM = marker_logprobs_BM.flip(-1).cumsum(-1).flip(-1)
+    log_speech_BM = log_not_silent(rest_BM)
+    position_M = torch.arange(rest_BM.shape[1], device=rest_BM.device)
+    next_BM = functional.pad(log_speech_BM[:, 1:], (0, 1))
+    follows_BM = position_M < shared_B[:, None]
+    on_marker_BM = position_M <= shared_B[:, None]
+    change_BM = torch.where(follows_BM, next_BM, 0.0) - torch.where(
+        on_marker_BM, log_speech_BM, 0.0
+    )
+    return logprobs_BT + functional.pad(change_BM, (0, logprobs_BT.shape[1] - rest_BM.shape[1]))
+
+
+def choice_weight(p: Tensor, gain: Tensor, least: float) -> Tensor:
+    """w = p(1−p), raised to `least` where silence pays though p < ½, or speaking though p > ½.
+
+    So a lost choice can come back, and a settled one is left alone.
+    """
+    against = ((gain > 0) & (p < 0.5)) | ((gain < 0) & (p > 0.5))
+    weight = p * (1 - p)
+    return torch.where(against, weight.clamp(min=least), weight)
+
+
+def choice_step(p: Tensor, gain: Tensor, settings: ChoiceSettings) -> Tensor:
+    """The change of logit p to ask for; `gain` is R_silent − mean R_spoken in each context."""
+    weight = choice_weight(p, gain, settings.least_weight)
+    step = settings.coefficient * weight * gain / settings.std_floor
+    return step.clamp(-settings.clip, settings.clip).detach()
+
+
+def choice_loss(log_p_C: Tensor, old_log_p_C: Tensor, step_C: Tensor, choices: int) -> Tensor:
+    """½·(logit p − (old logit p + step))², summed and divided by the whole batch's `choices`.
+
+    At the old policy its gradient is exactly −step on each logit p. A batch used for several
+    updates stops at the step asked for, and a context dragged along by others is pulled back.
+    """
+    target_C = silence_logit(old_log_p_C.detach()) + step_C.detach()
+    return 0.5 * (silence_logit(log_p_C) - target_C).square().sum() / choices
+
+
+def floored(p: float, floor: float) -> float:
+    """`floor`: the probability of silence to sample with, at least `floor` from both ends."""
+    return min(max(p, floor), 1.0 - floor)
+
+
+def choice_ratio(p_old: float, sampled: float, silent: bool) -> float:
+    """π_old(choice)/b(choice), where the engine was silent with probability `sampled`."""
+    return p_old / sampled if silent else (1.0 - p_old) / (1.0 - sampled)
+
+
+def floor_weight(p_old: float, sampled: float, silent: bool) -> float:
+    """min(2, π_old(choice)/b(choice)): multiplies the advantage of a row sampled under `floor`."""
+    return min(2.0, choice_ratio(p_old, sampled, silent))
+
+
+def expected_cost(p: float, silent: float, spoken: Sequence[float]) -> float:
+    """`arms`: p·T_silent + (1−p)·mean T_spoken, the policy's own though both arms were played."""
+    return p * silent + (1.0 - p) * sum(spoken) / len(spoken)
+
+
+def weighted_cost(costs: Sequence[float], ratios: Sequence[float]) -> float:
+    """`floor`: mean cost of episodes weighted by the product of their choices' ratios."""
+    return sum(c * w for c, w in zip(costs, ratios, strict=True)) / sum(ratios)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """The first steps: no cost, p not trained, the content alone learns."""
+
+    limit: int
+    """It lasts at most so many steps; 0 is none."""
+    steps: int = 0
+    gaps: tuple[float, ...] = ()
+    """mean R_spoken − mean R_silent of the last steps."""
+    caught_up: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.caught_up or self.steps >= self.limit
+
+
+WARMUP_WINDOW = 5
+WARMUP_MARGIN = 0.02
+
+
+def step_warmup(state: Warmup, gap: float | None) -> Warmup:
+    """The state after one more step; `gap` is None where nobody could be silent.
+
+    It ends early when, over five steps, speaking is within 0.02 of silence or better.
+    """
+    gaps = state.gaps if gap is None else (*state.gaps, gap)[-WARMUP_WINDOW:]
+    full = len(gaps) == WARMUP_WINDOW
+    caught_up = full and sum(gaps) / WARMUP_WINDOW >= -WARMUP_MARGIN
+    return Warmup(
+        limit=state.limit,
+        steps=state.steps + 1,
+        gaps=gaps,
+        caught_up=state.caught_up or caught_up,
+    )
