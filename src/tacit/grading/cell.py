@@ -1,0 +1,169 @@
+"""One locked-up process from start to end: what it is fed, what it prints, how it dies."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import SandboxError
+from tacit.grading.plan import CODES, Limits, Method, Outcome, command, make_plan, spare_uid
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a program."""
+
+    outcome: Outcome
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+async def run_in(method: Method, job: bytes, fds: tuple[int, ...], limits: Limits) -> Result:
+    """Run a job (see `jail.main`); raises SandboxError where the walls could not be put up.
+
+    The descriptors are handed over: closed here once the process has them, or on any failure.
+    """
+    started = time.perf_counter()
+    async with contextlib.AsyncExitStack() as kept:
+        handed_over = kept.enter_context(contextlib.ExitStack())
+        ready, ready_inside = os.pipe()
+        kept.callback(os.close, ready)
+        for fd in (*fds, ready_inside):
+            handed_over.callback(os.close, fd)
+        uid = kept.enter_context(spare_uid(method))
+        folder = await kept.enter_async_context(_private_folder())
+        plan = make_plan(method, uid, folder, limits, ready_inside)
+        process = await _start(method, plan, (*fds, ready_inside))
+        handed_over.close()
+        watch = _Watch(process, limits, method)
+        await watch.until_dead(job)
+        if not _was_written(ready):
+            reason = watch.stderr.decode(errors="replace").strip()[-400:] or "no reason given"
+            raise SandboxError(f"the `{method}` sandbox could not be set up: {reason}")
+    outcome, code = watch.verdict()
+    out, err = (data.decode(errors="replace") for data in (watch.stdout, watch.stderr))
+    return Result(outcome, code, out, err, time.perf_counter() - started)
+
+
+class _Watch:
+    """Feeds one process, keeps a bounded part of what it prints, and sees to its end."""
+
+    def __init__(self, process: asyncio.subprocess.Process, limits: Limits, method: Method) -> None:
+        self.process, self.limits, self.method = process, limits, method
+        self.stdout, self.stderr = bytearray(), bytearray()
+        self.stopped: Outcome | None = None
+        # By descriptor: the number may be another's by the time it is signalled, and asyncio's own
+        # send_signal loses the exit code of a process that is just ending.
+        self.pidfd: int | None = None
+        with contextlib.suppress(ProcessLookupError):
+            self.pidfd = os.pidfd_open(process.pid)
+
+    async def until_dead(self, job: bytes) -> None:
+        out, err = self.process.stdout, self.process.stderr
+        assert out is not None and err is not None
+        readers = asyncio.gather(self._read(out, self.stdout), self._read(err, self.stderr))
+        try:
+            async with asyncio.timeout(self.limits.wall_seconds):
+                await self._feed(job)
+                await self.process.wait()
+        except TimeoutError:
+            self.stopped = self.stopped or Outcome.TIMEOUT
+        finally:
+            self._kill()
+            await readers
+            await self.process.wait()
+            if self.pidfd is not None:
+                os.close(self.pidfd)
+
+    async def _feed(self, job: bytes) -> None:
+        stdin = self.process.stdin
+        assert stdin is not None
+        # A process that died before reading tells why by its exit code and standard error.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            stdin.write(job)
+            await stdin.drain()
+            stdin.close()
+            await stdin.wait_closed()
+
+    async def _read(self, stream: asyncio.StreamReader, kept: bytearray) -> None:
+        most = self.limits.output_kb * 1024
+        while part := await stream.read(65536):
+            kept += part[: most - len(kept)]
+            if len(kept) == most and self.stopped is None:
+                self.stopped = Outcome.OUTPUT
+                self._kill()
+
+    def _kill(self) -> None:
+        """The outermost process takes all others with it: by namespace, or by user id."""
+        how = signal.SIGTERM if self.method is Method.UID else signal.SIGKILL
+        if self.pidfd is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, how)
+
+    def verdict(self) -> tuple[Outcome, int]:
+        code = self.process.returncode
+        assert code is not None
+        if self.stopped:
+            return self.stopped, code
+        if code == 128 + signal.SIGXCPU:
+            return Outcome.TIMEOUT, code
+        named = {0: Outcome.OK} | {number: outcome for outcome, number in CODES.items()}
+        return named.get(code, Outcome.KILLED if code > 128 or code < 0 else Outcome.ERROR), code
+
+
+async def _start(
+    method: Method, plan: dict[str, Any], fds: tuple[int, ...]
+) -> asyncio.subprocess.Process:
+    home = plan["folder"] if method is Method.UID else "/tmp"
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": home,
+        "TMPDIR": home,
+        "PYTHONHASHSEED": "0",  # the order of a set must not decide a grade
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    pipe = asyncio.subprocess.PIPE
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command(method, plan),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            pass_fds=fds,
+            start_new_session=True,
+            cwd="/",
+            env=environment,
+        )
+    except OSError as error:
+        raise SandboxError(f"the `{method}` sandbox could not be started: {error}") from error
+
+
+@contextlib.asynccontextmanager
+async def _private_folder() -> AsyncIterator[str]:
+    folder = tempfile.mkdtemp(prefix="tacit-")
+    try:
+        yield folder
+    finally:
+        try:
+            Path(folder).rmdir()
+        except OSError:
+            # What a program left may be large, or nested too deep for Python to remove.
+            remover = await asyncio.create_subprocess_exec("rm", "-rf", "--", folder)
+            await remover.wait()
+
+
+def _was_written(pipe: int) -> bool:
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        return bool(os.read(pipe, 1))
+    return False

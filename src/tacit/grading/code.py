@@ -1,0 +1,136 @@
+"""Grades Python answers (HumanEval, MBPP, your own) by running the benchmark's own tests.
+
+Tests and solution run in two sandboxes that share nothing but one line of plain values. The tests'
+side calls the solution's functions through stand-ins, compares what comes back, and alone writes
+the verdict. So the solution's process holds no test, no expected value, no verdict and no secret:
+a solution that exits, prints the success line, patches builtins, `assert` or the grader, installs
+trace functions or exit handlers, answers with an object that equals everything, or kills its
+parent gets no further than wrong values. Pairs of processes run as many at a time as there are
+processors.
+
+Not covered: a solution that recognises the arguments and returns memorised answers (MBPP shows its
+tests to the model); tests that pass a function or another object that is not plain data (an error,
+not a wrong answer); tests that compare two objects of the solution's own classes, which are equal
+only if they are the same object; tests that need more than Python and its installed packages.
+"""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import textwrap
+import weakref
+from dataclasses import replace
+from typing import Any
+
+from tacit.errors import GradingError
+from tacit.grading import sandbox
+from tacit.grading.plan import inside_source
+from tacit.grading.sandbox import Limits, Method, Outcome, Result
+from tacit.types import Grade, Task
+
+LIMITS = Limits()
+FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
+
+
+async def grade(
+    task: Task, text: str, *, limits: Limits = LIMITS, method: Method | None = None
+) -> Grade:
+    """Right if the task's tests pass; a crash, a timeout or a forbidden act is a wrong answer."""
+    data = _data(task)
+    answer = extract(text, data["entry_point"])
+    async with _slot():
+        verdict, note = await _examine(task, data | {"answer": answer}, limits, method)
+    if verdict == "broken":
+        raise GradingError(f"task {task.id}: its tests cannot be run: {note}")
+    right = verdict == "passed"
+    return Grade(reward=float(right), right=right, answer=answer, note=note)
+
+
+def extract(text: str, entry_point: str = "") -> str:
+    """The code of an answer: the last fenced block that defines the function, else the last
+    Python block, else the last block of any kind, else the whole text."""
+    blocks = [(kind.lower(), textwrap.dedent(body)) for kind, body in FENCE.findall(text)]
+    python = [body for kind, body in blocks if kind in ("python", "py", "python3")]
+    bodies = python or [body for _, body in blocks]
+    name = re.escape(entry_point)
+    definition = re.compile(rf"^\s*(?:(?:async\s+def|def|class)\s+{name}\b|{name}\s*=)", re.M)
+    defining = [body for body in bodies if entry_point and definition.search(body)]
+    return (defining or bodies or [text])[-1]
+
+
+def _data(task: Task) -> dict[str, str]:
+    data = {key: task.data.get(key, "") for key in ("prompt", "tests", "entry_point")}
+    for key, value in data.items():
+        if not isinstance(value, str):
+            raise GradingError(f"task {task.id}: data.{key} must be text, not {value!r:.80}")
+    if not data["tests"].strip():
+        raise GradingError(f"task {task.id}: data.tests is empty, so every answer would be right")
+    return data
+
+
+_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _slot() -> asyncio.Semaphore:
+    """As many pairs at a time as this process has processors, per event loop."""
+    loop = asyncio.get_running_loop()
+    return _slots.setdefault(loop, asyncio.Semaphore(len(os.sched_getaffinity(0))))
+
+
+async def _examine(
+    task: Task, job: dict[str, Any], limits: Limits, method: Method | None
+) -> tuple[str, str]:
+    method = method or (await sandbox.chosen()).method
+    ours, theirs = (end.detach() for end in socket.socketpair())
+    # The examiner waits longer, so that the candidate's own ending is what gets reported.
+    patient = replace(limits, wall_seconds=limits.wall_seconds + 5)
+    candidate = asyncio.create_task(_run("candidate", job, "answer", theirs, limits, method))
+    try:
+        verdict, note = _verdict(task, await _run("examiner", job, "tests", ours, patient, method))
+        if verdict == "ended":
+            await asyncio.wait({candidate}, timeout=2)
+            note = _why_ended(candidate.result(), limits) if candidate.done() else note
+        return verdict, note
+    finally:
+        candidate.cancel()
+        await asyncio.gather(candidate, return_exceptions=True)
+
+
+async def _run(
+    side: str, job: dict[str, str], part: str, fd: int, limits: Limits, method: Method
+) -> Result:
+    """One of the two programs; neither is given the other's part of the job."""
+    shared = {"prompt": job["prompt"], "entry_point": job["entry_point"], "fd": fd}
+    modules = {"tacit.grading.inside.wire": inside_source("wire")}
+    payload = json.dumps(shared | {part: job[part]})
+    return await sandbox.run(
+        inside_source(side), payload, modules=modules, fds=(fd,), limits=limits, method=method
+    )
+
+
+def _verdict(task: Task, examiner: Result) -> tuple[str, str]:
+    if examiner.outcome is Outcome.OK:
+        said = json.loads(examiner.stdout)
+        return said["status"], said["note"]
+    if examiner.outcome in (Outcome.TIMEOUT, Outcome.MEMORY):
+        return "failed", f"{examiner.outcome} in the tests, on what the solution returned"
+    raise GradingError(
+        f"task {task.id}: the process that runs the tests ended with {examiner.outcome} "
+        f"({examiner.code}): {examiner.stderr.strip()[-300:]}"
+    )
+
+
+def _why_ended(candidate: Result, limits: Limits) -> str:
+    notes = {
+        Outcome.TIMEOUT: f"timeout after {limits.cpu_seconds} s of processor time "
+        f"or {limits.wall_seconds:g} s on the clock",
+        Outcome.MEMORY: f"memory: more than {limits.memory_mb} MB",
+        Outcome.OUTPUT: f"output: more than {limits.output_kb} kB printed",
+        Outcome.KILLED: f"killed: the solution's process died of a signal ({candidate.code})",
+    }
+    exited = f"exit: the solution ended its process with code {candidate.code}"
+    return notes.get(candidate.outcome, exited)
