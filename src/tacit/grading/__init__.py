@@ -1,1 +1,55 @@
+"""What counts as right: one grader per family of tasks, looked up by the task's `grader`.
 
+A grader that breaks raises GradingError; a wrong or unreadable answer is a Grade with reward 0.
+"""
+
+from functools import lru_cache
+from typing import Any, Protocol
+
+from tacit.errors import GradingError
+from tacit.registry import check_name, lookup
+from tacit.types import Grade, Task
+
+__all__ = ["GRADERS", "Grader", "find_grader", "grade"]
+
+GRADERS: dict[str, str] = {
+    "math": "tacit.grading.math:grade",
+    "code": "tacit.grading.code:grade",
+    "choice": "tacit.grading.choice:grade",
+    "chess": "tacit.grading.chess:grade",
+}
+"""Where each grader is; imported when first used."""
+
+
+class Grader(Protocol):
+    """`await grader(task, text)`: the grade of a model's final text."""
+
+    async def __call__(self, task: Task, text: str, /) -> Grade: ...
+
+
+async def grade(task: Task, text: str) -> Grade:
+    """Grade a text with the task's own grader. Whatever breaks becomes a GradingError."""
+    grader = find_grader(task.grader)
+    try:
+        result: Any = await grader(task, text)
+    except GradingError as error:
+        if task.id in str(error):
+            raise
+        raise type(error)(f"{task.id}: {error}") from error
+    except Exception as error:
+        raise GradingError(
+            f"{task.id}: grader `{task.grader}` failed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(result, Grade):
+        raise GradingError(
+            f"{task.id}: grader `{task.grader}` must return a Grade, got {type(result).__name__}"
+        )
+    return result
+
+
+@lru_cache(maxsize=64)
+def find_grader(name: str) -> Grader:
+    """The grader of a registered name or of `module:name`; ConfigError where there is none."""
+    check_name("grader", name, GRADERS, outside=True)
+    grader: Grader = lookup("grader", GRADERS.get(name, name), {})
+    return grader
