@@ -1,0 +1,183 @@
+"""A few helper processes that answer one JSON line with another, each under a deadline.
+
+For code that may never return or eat all memory whatever it is asked (sympy). The deadline is CPU
+time, so that a busy machine does not change a verdict, and the kernel enforces it on the helper
+itself, so that a helper dies even where its parent has been killed. Not a sandbox: helpers run our
+own code. `python -m tacit.grading.workers module:function` is a helper.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, cast
+
+from tacit.errors import GradingError
+from tacit.registry import lookup
+
+START_S = 120.0
+"""Wall time a helper may take to start, on however busy a machine."""
+WALL_PER_CPU = 12.0
+"""A helper that has used this many times its CPU deadline in wall time is stuck, not slow."""
+MEMORY_BYTES = 2 * 2**30
+
+
+class DeadlineExceeded(Exception):
+    """The question took more CPU time than it was given."""
+
+
+class _Crash(Exception):
+    """The helper died or fell silent for a reason that is not its deadline."""
+
+
+class Workers:
+    """At most `count` helpers, started when first needed, usable from any event loop.
+
+    Example: await Workers("tacit.grading.symbolic:compare", count=4).ask(["1/2", "0.5"], 5.0)
+    """
+
+    def __init__(self, function: str, count: int) -> None:
+        self._function = function
+        self._idle: list[_Worker] = []
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tacit-grading")
+        atexit.register(self.close)
+
+    async def ask(self, question: Any, cpu_seconds: float) -> Any:
+        """The helper's answer; DeadlineExceeded or GradingError where there is none."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._ask, question, cpu_seconds)
+
+    def close(self) -> None:
+        """End all helpers. Questions that have not begun are dropped."""
+        self._threads.shutdown(cancel_futures=True)
+        while self._idle:
+            self._idle.pop().end()
+        atexit.unregister(self.close)
+
+    def _ask(self, question: Any, cpu_seconds: float) -> Any:
+        """A crash is tried once more in a fresh helper: it may be the last question's doing."""
+        try:
+            return self._ask_once(self._take(), question, cpu_seconds)
+        except _Crash:
+            pass
+        try:
+            return self._ask_once(_Worker(self._function), question, cpu_seconds)
+        except _Crash as crash:
+            raise GradingError(f"{self._function} failed twice: {crash}") from crash
+
+    def _take(self) -> "_Worker":
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Worker(self._function)
+
+    def _ask_once(self, worker: "_Worker", question: Any, cpu_seconds: float) -> Any:
+        try:
+            reply = worker.ask(question, cpu_seconds)
+        except BaseException:
+            worker.end()
+            raise
+        self._idle.append(worker)
+        if "error" in reply:
+            raise GradingError(f"{self._function} failed: {reply['error']}")
+        return reply["answer"]
+
+
+class _Worker:
+    """One helper process and the pipes to it."""
+
+    def __init__(self, function: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tacit.grading.workers", function],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        try:
+            started = self._read(START_S)
+        except BaseException:
+            self.end()
+            raise
+        if "error" in started:
+            self.end()
+            raise GradingError(f"cannot start {function}: {started['error']}")
+
+    def ask(self, question: Any, cpu_seconds: float) -> Any:
+        line = json.dumps([question, cpu_seconds]).encode() + b"\n"
+        try:
+            self._pipe("stdin").write(line)
+            self._pipe("stdin").flush()
+        except OSError as error:
+            raise _Crash(f"it was gone ({error})") from error
+        return self._read(cpu_seconds * WALL_PER_CPU)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for name in ("stdin", "stdout"):
+            with contextlib.suppress(OSError):  # nothing more can be flushed to a dead helper
+                self._pipe(name).close()
+
+    def _pipe(self, name: str) -> IO[bytes]:
+        return cast("IO[bytes]", getattr(self._process, name))
+
+    def _read(self, wall_seconds: float) -> Any:
+        poll = select.poll()
+        poll.register(self._pipe("stdout"), select.POLLIN)
+        if not poll.poll(wall_seconds * 1000):
+            raise _Crash(f"no answer in {wall_seconds:g} s")
+        line = self._pipe("stdout").readline()
+        if line.endswith(b"\n"):
+            return json.loads(line)
+        status = self._process.wait()
+        if status == -signal.SIGPROF:
+            raise DeadlineExceeded
+        raise _Crash(f"it ended with status {status}")
+
+
+def _limit_memory() -> None:
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+    with contextlib.suppress(ValueError):  # macOS has no such limit; the deadline still holds
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _serve(function: str) -> None:
+    """Answer lines until the parent closes the pipe. Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not look like a reply
+
+    def reply(**content: Any) -> None:
+        replies.write(json.dumps(content) + "\n")
+        replies.flush()
+
+    try:
+        _limit_memory()
+        answer = lookup("worker function", function, {})
+    except Exception as error:
+        reply(error=f"{type(error).__name__}: {error}")
+        return
+    reply(answer="ready")
+    for line in sys.stdin:
+        question, cpu_seconds = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)  # SIGPROF ends the process
+        try:
+            content = {"answer": answer(question)}
+        except Exception as error:
+            content = {"error": f"{type(error).__name__}: {error}"}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        reply(**content)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
