@@ -1,0 +1,101 @@
+"""Finds the final answer in a model's text. What the answer means is each grader's own work.
+
+Order: the last non-empty `\\boxed{…}` with balanced braces; else what follows the last `####`,
+"answer is" or "answer:"; else the last number. A box that is never closed (a text cut by its
+length cap) is not an answer.
+"""
+
+import re
+from typing import NamedTuple
+
+_BOX_TOKENS = re.compile(r"\\(?:boxed|fbox)\s*(?:(\{)|([^\s{}\\$]+))|\\.|[{}]", re.DOTALL)
+_CONNECTOR = re.compile(
+    r"(?:[\s$,;.&]|\\[()\[\]]|\\q?quad|\band\b|\bor\b|\\text\s*\{[^{}]{0,9}\})*"
+)
+_MARKER = re.compile(r"####|(?:[Aa]nswer|ANSWER)(?:[^.:=\n]{0,60}?\b(?:is|IS)\b|[\s*]*[:=])[\s:*]*")
+_MATH = re.compile(r"\$\$?((?:\\.|[^$\\\n])+?)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
+_NUMBER = (
+    r"[-−]?(?:\\?\$\s*)?(?:\\[dtc]?frac\s*\{-?\d+\}\s*\{\d+\}"
+    r"|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s*/\s*\d+(?![\d.]))?|\.\d+)"
+    r"(?:\s*\\?%)?"
+)
+_LAST_NUMBER = re.compile(rf"(?<![\w.\\])(?:{_NUMBER})")
+_LEADING_NUMBER = re.compile(rf"(?:{_NUMBER})(?=[\s.,;!?)]*(?:$|[\s(][A-Za-z(]|\.\s))")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+
+
+class Box(NamedTuple):
+    start: int
+    end: int
+    text: str
+
+
+def boxes(text: str) -> list[Box]:
+    """Every closed, non-empty box in order of its start, in one pass whatever the nesting."""
+    first = min((i for i in (text.find(r"\boxed"), text.find(r"\fbox")) if i >= 0), default=-1)
+    if first < 0:
+        return []
+    found: list[Box] = []
+    stack: list[tuple[int, int] | None] = []
+    for match in _BOX_TOKENS.finditer(text, first):
+        if match[1]:
+            stack.append((match.start(), match.end()))
+        elif match[2]:
+            found.append(Box(match.start(), match.end(), match[2].rstrip(".,;")))
+        elif match[0] == "{":
+            stack.append(None)
+        elif match[0] == "}" and stack and (opened := stack.pop()):
+            found.append(Box(opened[0], match.end(), text[opened[1] : match.start()].strip()))
+    return sorted(box for box in found if box.text)
+
+
+def last_boxed(text: str) -> str:
+    """What the last box holds, or an empty string."""
+    found = boxes(text)
+    return found[-1].text if found else ""
+
+
+def joined_boxed(text: str) -> str:
+    """The last box and those joined to it by commas, "and" or "or": `\\boxed{1} or \\boxed{2}`."""
+    parts: list[str] = []
+    start = None
+    for box in reversed(boxes(text)):
+        if start is not None and (
+            box.end > start or not _CONNECTOR.fullmatch(text, box.end, start)
+        ):
+            break
+        parts.append(box.text)
+        start = box.start
+    return ", ".join(reversed(parts))
+
+
+def marked(text: str) -> str:
+    """What follows the last `####`, "answer is" or "answer:", up to the end of its sentence."""
+    for match in reversed(list(_MARKER.finditer(text))):
+        if answer := _statement(text[match.end() :].lstrip().partition("\n")[0]):
+            return answer
+    return ""
+
+
+def last_number(text: str) -> str:
+    """The last number as it is written, or an empty string."""
+    for line in reversed(text.splitlines()):
+        if found := _LAST_NUMBER.findall(line):
+            return str(found[-1])
+    return ""
+
+
+def final_answer(text: str, *, several: bool = False) -> str:
+    """The final answer as written; `several` joins neighbouring boxes into one list."""
+    boxed = joined_boxed(text) if several else last_boxed(text)
+    return boxed or marked(text) or last_number(text)
+
+
+def _statement(rest: str) -> str:
+    rest = rest.strip().strip("*").strip()
+    if math := _MATH.match(rest):
+        return next(group for group in math.groups() if group).strip()
+    if number := _LEADING_NUMBER.match(rest):
+        return number[0]
+    end = _SENTENCE_END.search(rest)
+    return (rest[: end.start()] if end else rest).strip("* \t")

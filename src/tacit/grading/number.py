@@ -1,0 +1,129 @@
+"""Reads plain numbers exactly, as people write them: 1,234.50, 3/4, 2\\frac{3}{4}, 5\\%, 4e33.
+
+A unit after the number is read over, never compared. Anything else (roots, π, lists) is not a
+plain number and is left to the symbolic comparison.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+ROUNDED_DIGITS = 6
+"""A decimal may stand for a fraction that never ends (1/3) from this many significant digits on."""
+
+MAX_EXPONENT = 400
+
+_SIMPLE = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?")
+_NOISE = re.compile(r"\\[!,;:]|\\ |~|\\left\b|\\right\b|\\?\$|\*\*|\\displaystyle\b|[€£]")
+_WRAPPED = re.compile(
+    r"\s*(?:\\(?:text|textbf|mathbf|mathrm)\s*\{([^{}]*)\}|\(([^()]*)\)|\{([^{}]*)\})\s*"
+)
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+"
+_WORD = r"(?!(?:pi|tau|phi|and|or|to|plus|minus|times|over|choose|mod)\b)[A-Za-z]{2,}"
+_UNIT = (
+    r"(?:(?:cm|mm|km|kg|mg|ml|mL|ft|lbs?|oz|yd|mph|hrs?|mins?|USD|°[CF])(?![A-Za-z])"
+    rf"|(?:\\?%|\s+{_WORD}|\s*\^?\s*\{{?\\circ\}}?|°"
+    r"|\s*\\(?:text|mbox|mathrm|textrm|textbf|rm)\s*\{[^{}\d]*\}(?:\s*\^\s*(?:\{[23]\}|[23]))?)"
+    r"(?:\s*[A-Za-z.()^²³/ -]*|\s*\^\s*(?:\{[23]\}|[23])))"
+)
+_PLAIN = re.compile(
+    rf"""\s*(?:[A-Za-z]\w{{0,15}}\s*=\s*)?(?P<sign>[-+−]?)\s*
+    (?:\\[dtc]?frac\s*(?:\{{\s*(?P<num>-?(?:{_UNSIGNED}))\s*\}}|(?P<num1>\d)|\s(?P<num2>\d))\s*
+                      (?:\{{\s*(?P<den>{_UNSIGNED})\s*\}}|(?P<den1>\d)(?!\d))
+      |(?P<whole>\d+)\s*\\[dtc]?frac\s*(?:\{{(?P<mnum>\d+)\}}|(?P<mnum1>\d))\s*
+                                       (?:\{{(?P<mden>\d+)\}}|(?P<mden1>\d)(?!\d))
+      |(?P<body>{_UNSIGNED})(?:\s*/\s*(?P<over>{_UNSIGNED})|[eE](?P<exp>[-+]?\d+))?
+       (?:\s*(?:\\times|\\cdot|×|\*|x)\s*10\s*(?:\^|\*\*)\s*\{{?\s*(?P<power>[-+−]?\d+)\s*\}}?)?
+      |10\s*\^\s*(?:\{{\s*(?P<ten>[-+−]?\d+)\s*\}}|(?P<ten1>\d)(?!\d)))
+    (?P<unit>{_UNIT})?\s*\.?\s*""",
+    re.VERBOSE,
+)
+_SCALE = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+
+
+class Number(NamedTuple):
+    value: Fraction
+    percent: bool = False
+    places: int = 0
+    """Digits after the decimal point, as written."""
+
+
+@lru_cache(maxsize=8192)
+def read_number(text: str) -> Number | None:
+    """The plain number the whole text is, or None."""
+    if _SIMPLE.fullmatch(text):
+        return Number(Fraction(text), places=len(text.partition(".")[2]))
+    if len(text) > 200:
+        return None
+    text = _NOISE.sub("", text.replace("{,}", ","))
+    while wrapped := _WRAPPED.fullmatch(text):
+        text = wrapped[1] or wrapped[2] or wrapped[3] or ""
+    match = _PLAIN.fullmatch(text)
+    if match is None:
+        return None
+    unit = (match["unit"] or "").strip().lower()
+    value = _value(match)
+    if value is None:
+        return None
+    value *= _SCALE.get(unit.partition(" ")[0], 1)
+    percent = "%" in unit or unit.startswith("percent") or r"\text{percent" in unit.replace(" ", "")
+    return Number(
+        -value if match["sign"] in "-−" and match["sign"] else value, percent, _places(match)
+    )
+
+
+def same_number(reference: Number, answer: Number) -> bool:
+    """Equal, not near. `5%` equals both 5 and 0.05 where the other side carries no percent sign."""
+    if reference.value == answer.value:
+        return True
+    if reference.percent != answer.percent:
+        percent, plain = (reference, answer) if reference.percent else (answer, reference)
+        return percent.value / 100 == plain.value
+    return _rounds_to(reference, answer) or _rounds_to(answer, reference)
+
+
+def _rounds_to(fraction: Number, decimal: Number) -> bool:
+    """Whether a decimal of enough digits is a never-ending fraction, rounded or cut."""
+    unit = Fraction(1, 10**decimal.places)
+    return (
+        decimal.places > 0
+        and not _ends(fraction.value.denominator)
+        and abs(decimal.value) >= unit * 10 ** (ROUNDED_DIGITS - 1)
+        and abs(fraction.value - decimal.value) < unit
+    )
+
+
+def _ends(denominator: int) -> bool:
+    """Whether 1/denominator has finitely many decimals: no prime factor but 2 and 5."""
+    return pow(10, denominator.bit_length(), denominator) == 0 or denominator == 1
+
+
+def _fraction(text: str) -> Fraction:
+    return Fraction(text.replace(",", "").rstrip(".") or "0")
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    def group(*names: str) -> str:
+        return next((match[name] for name in names if match[name]), "")
+
+    top, bottom = "0", "1"
+    if group("num", "num1", "num2"):
+        top, bottom = group("num", "num1", "num2"), group("den", "den1")
+    elif match["whole"]:
+        top, bottom = group("mnum", "mnum1"), group("mden", "mden1")
+    elif match["body"]:
+        top, bottom = match["body"], match["over"] or "1"
+    power = int(group("exp", "power", "ten", "ten1").replace("−", "-") or "0")
+    below = _fraction(bottom)
+    if not below or abs(power) > MAX_EXPONENT:
+        return None
+    if group("ten", "ten1"):
+        top = "1"
+    return (int(match["whole"] or 0) + _fraction(top) / below) * Fraction(10) ** power
+
+
+def _places(match: re.Match[str]) -> int:
+    if not match["body"] or match["over"] or match["exp"] or match["power"]:
+        return 0
+    return len(match["body"].partition(".")[2])
