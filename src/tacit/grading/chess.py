@@ -1,0 +1,96 @@
+r"""Grades chess moves: a text's move against the reference, compared as moves on the board.
+
+The position is `task.data["fen"]`, or the game so far in `task.data["moves"]`. Read are SAN with or
+without its marks (23. Qh7#), long algebraic and UCI moves, castling also with zeros: from the last
+\boxed{…} where there is one, else the last legal move of the text. Where the reference is
+checkmate, any move that mates is right. A move two pieces could make is not a legal answer.
+"""
+
+import re
+from functools import lru_cache
+
+import chess
+
+from tacit.errors import GradingError
+from tacit.grading.answer import last_boxed
+from tacit.types import Grade, Task
+
+_MOVE = re.compile(
+    r"(?<![A-Za-z0-9])(?:[O0o]-[O0o](?:-[O0o])?"
+    r"|[KQRBN]?[a-h]?[1-8]?[x:-]?[a-h][1-8](?:=?[QRBNqrbn])?)(?![A-Za-z0-9])"
+)
+_MOVE_NUMBER = re.compile(r"\b\d+\.+\s*")
+_RESULTS = {"1-0", "0-1", "1/2-1/2", "*"}
+_TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+
+
+async def grade(task: Task, text: str) -> Grade:
+    """Right iff the move found is the reference, or mates where the reference does."""
+    board = position(task)
+    wanted = _reference(board, task.answer)
+    boxed = last_boxed(text)
+    move = last_move(board, boxed or text)
+    if move is None:
+        note = "the boxed text is no legal move" if boxed else "no legal move found"
+        return Grade(reward=0.0, right=False, answer=boxed, note=note)
+    right = move == wanted or (_mates(board, wanted) and _mates(board, move))
+    return Grade(reward=float(right), right=right, answer=board.san(move))
+
+
+def position(task: Task) -> chess.Board:
+    """The board the move is to be made on."""
+    fen, moves = str(task.data.get("fen", "")), str(task.data.get("moves", ""))
+    if not fen and not moves:
+        raise GradingError('a chess task needs data["fen"] or data["moves"]')
+    return chess.Board(_replay(fen, moves))
+
+
+def last_move(board: chess.Board, text: str) -> chess.Move | None:
+    """The last legal move written in the text."""
+    plain = _TEX.sub(r"\1", text)
+    for match in reversed(list(_MOVE.finditer(plain))):
+        move = read_move(board, match[0])
+        if move is not None:
+            return move
+    return None
+
+
+def read_move(board: chess.Board, written: str) -> chess.Move | None:
+    """One legal move from SAN, long algebraic or UCI, or None."""
+    if written[0] in "O0o":
+        written = written.replace("0", "O").replace("o", "O")
+    try:
+        return board.parse_san(written.replace(":", "x"))
+    except ValueError:
+        pass
+    try:
+        move = chess.Move.from_uci(re.sub(r"[x:=-]|^[KQRBN](?=[a-h][1-8])", "", written).lower())
+    except ValueError:
+        return None
+    return move if move in board.legal_moves else None
+
+
+@lru_cache(maxsize=8192)
+def _replay(fen: str, moves: str) -> str:
+    try:
+        board = chess.Board(fen or chess.STARTING_FEN)
+        for san in _MOVE_NUMBER.sub("", moves).split():
+            if san not in _RESULTS:
+                board.push_san(san)
+    except ValueError as error:
+        raise GradingError(f"the position cannot be set up: {error}") from error
+    return board.fen()
+
+
+def _reference(board: chess.Board, answer: str) -> chess.Move:
+    move = last_move(board, answer)
+    if move is None:
+        raise GradingError(f"the reference {answer!r} is no legal move in its position")
+    return move
+
+
+def _mates(board: chess.Board, move: chess.Move) -> bool:
+    board.push(move)
+    mate = board.is_checkmate()
+    board.pop()
+    return mate

@@ -1,0 +1,67 @@
+"""Looking graders up, and what becomes of graders that break."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tacit.errors import ConfigError, GradingError, SandboxError
+from tacit.grading import GRADERS, find_grader, grade
+from tacit.types import Grade, Task
+
+
+def task(grader: str, answer: str = "2") -> Task:
+    return Task(id="mine/1", question="?", answer=answer, grader=grader)
+
+
+async def own(task: Task, text: str) -> Grade:
+    return Grade(reward=0.5, right=False, answer=text)
+
+
+async def broken(task: Task, text: str) -> Grade:
+    raise KeyError("tests")
+
+
+async def without_sandbox(task: Task, text: str) -> Grade:
+    raise SandboxError("no isolation")
+
+
+async def careless(task: Task, text: str) -> float:
+    return 0.0
+
+
+async def test_a_task_is_graded_by_its_own_grader() -> None:
+    assert (await grade(task("math"), r"\boxed{2}")).right
+    assert (await grade(task("choice", "yes"), "Yes")).right
+    assert await grade(task(f"{__name__}:own"), "x") == Grade(reward=0.5, right=False, answer="x")
+
+
+def test_every_registered_grader_exists() -> None:
+    assert all(callable(find_grader(name)) for name in GRADERS)
+
+
+def test_an_unknown_grader_gets_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="did you mean `math`"):
+        find_grader("maths")
+    with pytest.raises(ConfigError, match="cannot import grader"):
+        find_grader("no_such_module:grade")
+
+
+async def test_whatever_breaks_in_a_grader_is_a_grading_error_naming_the_task() -> None:
+    with pytest.raises(GradingError, match=r"mine/1: grader .* failed: KeyError"):
+        await grade(task(f"{__name__}:broken"), "x")
+    with pytest.raises(GradingError, match=r"mine/1: .* must return a Grade, got float"):
+        await grade(task(f"{__name__}:careless"), "x")
+    with pytest.raises(SandboxError, match="mine/1: no isolation"):
+        await grade(task(f"{__name__}:without_sandbox"), "x")
+    with pytest.raises(GradingError, match="mine/1: the reference"):
+        await grade(task("math", ""), "2")
+
+
+def test_graders_are_imported_only_when_used() -> None:
+    code = (
+        "import sys, tacit.grading\n"
+        "print([m for m in ('torch', 'sympy', 'math_verify', 'chess') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
