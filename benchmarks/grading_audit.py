@@ -1,0 +1,333 @@
+"""Audits the graders on whole benchmarks: references must be graded right, spoilt answers wrong.
+
+    python benchmarks/grading_audit.py --data DIR [--only gsm8k --only math] [--json OUT]
+
+References are fed as a model would give them: the benchmark's own solution where it states its
+answer as a model must (a box, ####), else the answer in a box, else code in a block. Spoilt are:
+the answer + 1, the next row's answer that is written differently, an empty function body, the
+other choice, another legal move. Nothing is excused as "equal by chance": every spoilt answer
+graded right is listed with what it was compared with. Two checks have no bar: "unboxed" (the answer
+in a sentence) and "rewritten" (a fraction doubled above and below, a formula as sympy prints it),
+which is where math-verify itself is tested: the references are the same text.
+Exit code 1 when a bar is missed.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tacit.errors import ConfigError, GradingError
+from tacit.grading import grade
+from tacit.grading.number import read_number
+from tacit.tasks import BENCHMARKS, load_tasks
+from tacit.tasks.source import Row, locate, read_rows
+from tacit.types import Task
+
+Texts = Callable[[Sequence[Task], Sequence[Row]], list[str]]
+"""One text to grade for each task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One way to answer every task of a set, and how many may or must come out right."""
+
+    name: str
+    texts: Texts
+    at_least: float = 0.0
+    at_most: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a check went. Exceptions are the texts graded against the check's intent."""
+
+    check: str
+    rows: int
+    right: int
+    held: bool
+    bar: str
+    seconds: float
+    exceptions: list[dict[str, str]] = field(default_factory=list)
+    errors: list[dict[str, str]] = field(default_factory=list)
+
+
+def solutions(tasks: Sequence[Task], rows: Sequence[Row]) -> list[str]:
+    texts = (row.get("solution", row.get("answer")) for row in rows)
+    return [
+        text
+        if isinstance(text, str) and (r"\boxed" in text or "####" in text)
+        else boxed(task.answer)
+        for task, text in zip(tasks, texts, strict=True)
+    ]
+
+
+def boxed(answer: str) -> str:
+    return rf"\boxed{{{answer}}}"
+
+
+def references(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [boxed(task.answer) for task in tasks]
+
+
+def unboxed(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    bare = (" ".join(re.sub(r"(?<!\\)\$", "", task.answer).split()) for task in tasks)
+    return [f"The answer is ${answer}$." for answer in bare]
+
+
+def rewritten(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [boxed(_rewritten(task.answer)) for task in tasks]
+
+
+def _rewritten(answer: str) -> str:
+    import sympy  # type: ignore[import-untyped]
+
+    from tacit.grading.symbolic import parse
+
+    if number := read_number(answer):
+        top, bottom = number.value.as_integer_ratio()
+        return rf"\frac{{{2 * top}}}{{{2 * bottom}}}" + (r"\%" if number.percent else "")
+    parsed = parse(answer)
+    return answer if parsed is None else sympy.latex(parsed)
+
+
+def plus_one(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [boxed(_plus_one(task.answer)) for task in tasks]
+
+
+def _plus_one(answer: str) -> str:
+    number = read_number(answer)
+    if number is None:
+        return f"{answer} + 1"
+    value = number.value + 1
+    sign = r"\%" if number.percent else ""
+    return f"{_decimal(value)}{sign}"
+
+
+def _decimal(value: Fraction) -> str:
+    if value.denominator == 1:
+        return str(value.numerator)
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def next_answer(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    answers = [task.answer for task in tasks]
+    return [boxed(_next_different(answers, index)) for index in range(len(answers))]
+
+
+def _next_different(answers: Sequence[str], index: int) -> str:
+    own = "".join(answers[index].split())
+    for step in range(1, len(answers)):
+        other = answers[(index + step) % len(answers)]
+        if "".join(other.split()) != own:
+            return other
+    raise ValueError("all answers are written alike")
+
+
+def code_block(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def reference_code(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [code_block(task.answer) for task in tasks]
+
+
+def empty_body(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [code_block(_empty(task)) for task in tasks]
+
+
+def _empty(task: Task) -> str:
+    if task.data["prompt"]:
+        return f"{task.data['prompt']}    pass\n"
+    return f"def {task.data['entry_point']}(*args, **kwargs):\n    pass\n"
+
+
+def other_choice(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [boxed("no" if task.answer == "yes" else "yes") for task in tasks]
+
+
+def other_move(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
+    return [boxed(_other_move(task, index)) for index, task in enumerate(tasks)]
+
+
+def _other_move(task: Task, index: int) -> str:
+    from tacit.grading.chess import position, read_move
+
+    board = position(task)
+    wanted = read_move(board, task.answer.rstrip("#+"))
+    others = sorted(board.san(move) for move in board.legal_moves if move != wanted)
+    return others[index % len(others)]
+
+
+def maths(bar: float, *, spoilt: float = 0.005) -> tuple[Check, ...]:
+    return (
+        Check(name="reference", texts=solutions, at_least=bar),
+        Check(name="unboxed", texts=unboxed),
+        Check(name="rewritten", texts=rewritten),
+        Check(name="answer + 1", texts=plus_one, at_most=spoilt),
+        Check(name="another row's", texts=next_answer, at_most=spoilt),
+    )
+
+
+CODE = (
+    Check(name="reference", texts=reference_code, at_least=1.0),
+    Check(name="empty body", texts=empty_body, at_most=0.0),
+)
+CHOICE = (
+    Check(name="reference", texts=references, at_least=1.0),
+    Check(name="other choice", texts=other_choice, at_most=0.0),
+)
+CHESS = (
+    Check(name="reference", texts=references, at_least=1.0),
+    Check(name="another move", texts=other_move, at_most=0.0),
+)
+AUDITS: dict[str, tuple[str, int, tuple[Check, ...]]] = {
+    "gsm8k": ("test", 1319, maths(1.0, spoilt=0.0)),
+    "math": ("test", 5000, maths(0.995)),
+    "math500": ("test", 500, maths(0.99)),
+    "aime24": ("test", 30, maths(0.99)),
+    "amc23": ("test", 40, maths(0.99)),
+    "minerva_math": ("test", 272, maths(0.99)),
+    "olympiadbench": ("test", 675, maths(0.99)),
+    "humaneval": ("test", 164, CODE),
+    "mbpp": ("all", 974, CODE),
+    "mbpp_sanitized": ("all", 427, CODE),
+    "strategyqa": ("bigbench", 2290, CHOICE),
+    "sports_understanding": ("bigbench", 1000, CHOICE),
+    "checkmate_in_one": ("test", 3500, CHESS),
+}
+"""The split audited, its number of rows, and its checks."""
+
+
+async def audit(name: str, folder: Path, progress: Progress) -> list[Outcome]:
+    """All checks of one benchmark."""
+    split, count, checks = AUDITS[name]
+    tasks = load_tasks(name, split=split, folder=folder)
+    rows = [row for _, row in read_rows(locate(folder, BENCHMARKS[name].splits[split].file))]
+    if not len(tasks) == len(rows) == count:
+        raise ConfigError(f"{name}/{split}: {len(tasks)} tasks, expected {count}: check the file")
+    bar = progress.add_task(name, total=count * len(checks))
+    return [await run_check(check, tasks, rows, lambda: progress.advance(bar)) for check in checks]
+
+
+async def run_check(
+    check: Check, tasks: Sequence[Task], rows: Sequence[Row], advance: Callable[[], None]
+) -> Outcome:
+    started = time.perf_counter()
+    gate = asyncio.Semaphore(2 * (os.cpu_count() or 1))
+
+    async def one(task: Task, text: str) -> bool | str:
+        async with gate:
+            try:
+                return (await grade(task, text)).right
+            except GradingError as error:
+                return str(error)
+            finally:
+                advance()
+
+    texts = check.texts(tasks, rows)
+    results = await asyncio.gather(*map(one, tasks, texts))
+    right = sum(result is True for result in results)
+    seconds = time.perf_counter() - started
+    return _outcome(check, list(zip(tasks, texts, results, strict=True)), right, seconds)
+
+
+def _outcome(
+    check: Check, graded: list[tuple[Task, str, bool | str]], right: int, seconds: float
+) -> Outcome:
+    share = right / len(graded)
+    expected = check.at_most == 1.0
+    errors = [
+        {"id": task.id, "error": result} for task, _, result in graded if isinstance(result, str)
+    ]
+    bar = f"≥ {check.at_least:.1%}" if check.at_least else f"≤ {check.at_most:.1%}"
+    return Outcome(
+        check=check.name,
+        rows=len(graded),
+        right=right,
+        held=check.at_least <= share <= check.at_most and not errors,
+        bar="" if bar == "≤ 100.0%" else bar,
+        seconds=round(seconds, 1),
+        exceptions=[
+            {"id": task.id, "reference": task.answer[:200], "given": text[-200:]}
+            for task, text, result in graded
+            if result is not expected and not isinstance(result, str)
+        ],
+        errors=errors,
+    )
+
+
+def show(results: dict[str, list[Outcome]], console: Console) -> None:
+    table = Table(title="Grading audit", header_style="bold")
+    for column in ("benchmark", "answers fed", "graded right", "bar", "", "seconds"):
+        table.add_column(
+            column, justify="right" if column in ("graded right", "seconds") else "left"
+        )
+    for name, outcomes in results.items():
+        for index, outcome in enumerate(outcomes):
+            table.add_row(
+                name if index == 0 else "",
+                outcome.check,
+                f"{outcome.right}/{outcome.rows}",
+                outcome.bar,
+                "[green]held[/]" if outcome.held else "[red]MISSED[/]",
+                f"{outcome.seconds:.1f}",
+                end_section=index == len(outcomes) - 1,
+            )
+    console.print(table)
+    for name, outcomes in results.items():
+        for outcome in outcomes:
+            _show_exceptions(name, outcome, console)
+
+
+def _show_exceptions(name: str, outcome: Outcome, console: Console) -> None:
+    if not outcome.exceptions and not outcome.errors:
+        return
+    console.print(f"\n[bold]{name}, {outcome.check}[/]: exceptions")
+    for item in outcome.exceptions:
+        shown = " ".join(item["given"].split())[-90:]
+        console.print(f"  {item['id']}: {item['reference']!r} against {shown!r}", markup=False)
+    for item in outcome.errors:
+        console.print(f"  {item['id']}: ERROR {item['error']}", markup=False)
+
+
+async def run(names: Sequence[str], folder: Path, console: Console) -> dict[str, list[Outcome]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        return {name: await audit(name, folder, progress) for name in names}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the original files")
+    parser.add_argument("--only", action="append", choices=sorted(AUDITS), help="may be repeated")
+    parser.add_argument("--json", type=Path, help="write the outcome here as well")
+    options = parser.parse_args()
+    try:
+        results = asyncio.run(run(options.only or list(AUDITS), options.data, Console(stderr=True)))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    show(results, Console())
+    if options.json:
+        content: dict[str, Any] = {
+            name: [asdict(o) for o in found] for name, found in results.items()
+        }
+        options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return 0 if all(outcome.held for found in results.values() for outcome in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
