@@ -93,6 +93,15 @@ def test_hand_computed_losses(name: str, low: float, high: float, objective: flo
     assert loss.item() == pytest.approx(-objective, rel=1e-12)
 
 
+@pytest.mark.parametrize(("name", "row"), [("dapo", R[0] + 1.28), ("gspo", 1.5 * 1.21)])
+def test_the_upper_end_of_the_range_is_its_own(name: str, row: float) -> None:
+    """Only the row with a positive advantage counts, and it is clipped from above."""
+    high = {"dapo": 0.28, "gspo": 0.21}[name]
+    x = two_rows(advantages=torch.tensor([1.0, 0.0], dtype=torch.float64))
+    loss = LOSSES[name](x, sizes_of(x), LossSettings(clip_low=0.2, clip_high=high)).loss
+    assert loss.item() == pytest.approx(-row / 3, rel=1e-12)
+
+
 def test_gspo_gradient_by_hand() -> None:
     """−s·A/(|y|·S) on every token of a sequence (arXiv 2507.18071, eq. 10)."""
     _, gradient = value_and_gradient("gspo", two_rows(), WIDE)
