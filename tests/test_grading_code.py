@@ -125,6 +125,7 @@ async def test_no_body_is_wrong(text: str) -> None:
         ("assert list(f(3)) == [0, 1, 2]", "def f(n): yield from range(n)"),
         ("assert f(b'ab') == 'ab'", "def f(x): return x.decode()"),
         ("x = [3, 1]\nf(x)\nassert x == [1, 3]", "def f(x): x.sort()"),
+        ("assert f(1, str) is int", "def f(x, t): return type(x) if t is str else None"),
         ("assert f(x=1) == 1", "def f(*, x): return x"),
         (
             "s = C(2)\ns.add(3)\nassert s.total == 5",
@@ -179,6 +180,15 @@ def test_plain_values_cross_unchanged(value: Any) -> None:
     received = decode(sent, pytest.fail)
     assert received == value
     assert repr(received) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"a": 1}, [], ["?"], ["int"], ["type", "eval"], ["type", "nothing"], ["set", ["list"]]],
+)
+def test_what_is_no_value_is_refused(data: Any) -> None:
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        decode(data, pytest.fail)
 
 
 def test_what_is_not_plain_is_handed_to_the_caller() -> None:
@@ -387,11 +397,15 @@ async def test_the_same_answer_gets_the_same_grade() -> None:
         ({"tests": "assert f(", "entry_point": "f"}, "SyntaxError"),
         ({"tests": "assert f(lambda x: x)", "entry_point": "f"}, "the tests pass a function"),
         ({"tests": ["assert f()"]}, "data.tests must be text"),
+        (
+            {"tests": "import sys\nsys.exit(f() != 1)", "entry_point": "f"},
+            "exit instead of raising",
+        ),
     ],
 )
 async def test_tests_that_cannot_be_run_are_an_error(data: dict[str, Any], message: str) -> None:
-    task = Task(id="mine/7", question="?", answer="", grader="code", data=data)
-    with pytest.raises(GradingError, match=f"mine/7.*{message}"):
+    task = Task(id="code/1", question="?", answer="", grader="code", data=data)
+    with pytest.raises(GradingError, match=message):
         await verdict(task, "def f(*a): return 1")
 
 

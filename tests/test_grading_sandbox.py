@@ -227,12 +227,14 @@ async def test_processes_left_behind_are_killed(run: Run) -> None:
     read_end, write_end = os.pipe()
     program = (
         "import os, sys, time\n"
+        "wait, tell = os.pipe()\n"
         "if os.fork() == 0:\n"
         "  os.setsid()\n"
         "  if os.fork() == 0:\n"
-        "    os.write(int(sys.argv[1]), b'alive'); os.close(1); os.close(2); time.sleep(600)\n"
+        "    os.write(int(sys.argv[1]), b'alive'); os.write(tell, b'!')\n"
+        "    os.close(1); os.close(2); time.sleep(600)\n"
         "  os._exit(0)\n"
-        "time.sleep(0.3)"
+        "os.read(wait, 1)"
     )
     result = await run(program, str(write_end), fds=(write_end,))
     assert result.outcome is Outcome.OK

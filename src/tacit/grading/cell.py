@@ -14,6 +14,9 @@ from typing import Any
 from tacit.errors import SandboxError
 from tacit.grading.plan import CODES, Limits, Method, Outcome, command, make_plan, spare_uid
 
+START_SECONDS = 60.0
+"""In which the walls must be up; then the program's own time begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -44,8 +47,8 @@ async def run_in(method: Method, job: bytes, fds: tuple[int, ...], limits: Limit
         process = await _start(method, plan, (*fds, ready_inside))
         handed_over.close()
         watch = _Watch(process, limits, method)
-        await watch.until_dead(job)
-        if not _was_written(ready):
+        await watch.until_dead(job, ready)
+        if not watch.ready:
             reason = watch.stderr.decode(errors="replace").strip()[-400:] or "no reason given"
             raise SandboxError(f"the `{method}` sandbox could not be set up: {reason}")
     outcome, code = watch.verdict()
@@ -60,19 +63,23 @@ class _Watch:
         self.process, self.limits, self.method = process, limits, method
         self.stdout, self.stderr = bytearray(), bytearray()
         self.stopped: Outcome | None = None
+        self.ready = False
         # By descriptor: the number may be another's by the time it is signalled, and asyncio's own
         # send_signal loses the exit code of a process that is just ending.
         self.pidfd: int | None = None
         with contextlib.suppress(ProcessLookupError):
             self.pidfd = os.pidfd_open(process.pid)
 
-    async def until_dead(self, job: bytes) -> None:
+    async def until_dead(self, job: bytes, ready: int) -> None:
         out, err = self.process.stdout, self.process.stderr
         assert out is not None and err is not None
         readers = asyncio.gather(self._read(out, self.stdout), self._read(err, self.stderr))
         try:
-            async with asyncio.timeout(self.limits.wall_seconds):
+            async with asyncio.timeout(START_SECONDS) as clock:
                 await self._feed(job)
+                self.ready = await _first_byte(ready) == b"1"
+                # A busy machine's slow start is not the program's time.
+                clock.reschedule(asyncio.get_running_loop().time() + self.limits.wall_seconds)
                 await self.process.wait()
         except TimeoutError:
             self.stopped = self.stopped or Outcome.TIMEOUT
@@ -162,8 +169,12 @@ async def _private_folder() -> AsyncIterator[str]:
             await remover.wait()
 
 
-def _was_written(pipe: int) -> bool:
-    os.set_blocking(pipe, False)
-    with contextlib.suppress(BlockingIOError):
-        return bool(os.read(pipe, 1))
-    return False
+async def _first_byte(pipe: int) -> bytes:
+    """One byte, or none if the other end was closed first."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pipe, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(pipe)
+    return os.read(pipe, 1)

@@ -9,9 +9,10 @@ parent gets no further than wrong values. Pairs of processes run as many at a ti
 processors.
 
 Not covered: a solution that recognises the arguments and returns memorised answers (MBPP shows its
-tests to the model); tests that pass a function or another object that is not plain data (an error,
-not a wrong answer); tests that compare two objects of the solution's own classes, which are equal
-only if they are the same object; tests that need more than Python and its installed packages.
+tests to the model), or that changes its arguments in place before the tests compare with them, as
+any Python function may. Tests that pass a function, or anything else that is not plain data, are an
+error, not a wrong answer. Two objects of the solution's own classes are equal to the tests only if
+they are the same object. Tests and solutions have Python and the installed packages, nothing else.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ import json
 import os
 import re
 import socket
+import sys
 import textwrap
 import weakref
 from dataclasses import replace
-from typing import Any
 
 from tacit.errors import GradingError
 from tacit.grading import sandbox
@@ -41,9 +42,9 @@ async def grade(
     data = _data(task)
     answer = extract(text, data["entry_point"])
     async with _slot():
-        verdict, note = await _examine(task, data | {"answer": answer}, limits, method)
+        verdict, note = await _examine(data | {"answer": answer}, limits, method)
     if verdict == "broken":
-        raise GradingError(f"task {task.id}: its tests cannot be run: {note}")
+        raise GradingError(f"the tests of this task cannot be run: {note}")
     right = verdict == "passed"
     return Grade(reward=float(right), right=right, answer=answer, note=note)
 
@@ -64,9 +65,9 @@ def _data(task: Task) -> dict[str, str]:
     data = {key: task.data.get(key, "") for key in ("prompt", "tests", "entry_point")}
     for key, value in data.items():
         if not isinstance(value, str):
-            raise GradingError(f"task {task.id}: data.{key} must be text, not {value!r:.80}")
+            raise GradingError(f"data.{key} must be text, not {value!r:.80}")
     if not data["tests"].strip():
-        raise GradingError(f"task {task.id}: data.tests is empty, so every answer would be right")
+        raise GradingError("data.tests is empty, so every answer would be right: add the tests")
     return data
 
 
@@ -77,20 +78,18 @@ _slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] 
 
 def _slot() -> asyncio.Semaphore:
     """As many pairs at a time as this process has processors, per event loop."""
-    loop = asyncio.get_running_loop()
-    return _slots.setdefault(loop, asyncio.Semaphore(len(os.sched_getaffinity(0))))
+    processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    return _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(processors))
 
 
-async def _examine(
-    task: Task, job: dict[str, Any], limits: Limits, method: Method | None
-) -> tuple[str, str]:
+async def _examine(job: dict[str, str], limits: Limits, method: Method | None) -> tuple[str, str]:
     method = method or (await sandbox.chosen()).method
     ours, theirs = (end.detach() for end in socket.socketpair())
     # The examiner waits longer, so that the candidate's own ending is what gets reported.
     patient = replace(limits, wall_seconds=limits.wall_seconds + 5)
     candidate = asyncio.create_task(_run("candidate", job, "answer", theirs, limits, method))
     try:
-        verdict, note = _verdict(task, await _run("examiner", job, "tests", ours, patient, method))
+        verdict, note = _verdict(await _run("examiner", job, "tests", ours, patient, method))
         if verdict == "ended":
             await asyncio.wait({candidate}, timeout=2)
             note = _why_ended(candidate.result(), limits) if candidate.done() else note
@@ -112,15 +111,15 @@ async def _run(
     )
 
 
-def _verdict(task: Task, examiner: Result) -> tuple[str, str]:
+def _verdict(examiner: Result) -> tuple[str, str]:
     if examiner.outcome is Outcome.OK:
         said = json.loads(examiner.stdout)
         return said["status"], said["note"]
     if examiner.outcome in (Outcome.TIMEOUT, Outcome.MEMORY):
         return "failed", f"{examiner.outcome} in the tests, on what the solution returned"
     raise GradingError(
-        f"task {task.id}: the process that runs the tests ended with {examiner.outcome} "
-        f"({examiner.code}): {examiner.stderr.strip()[-300:]}"
+        f"the process that runs the tests ended with {examiner.outcome} ({examiner.code}): "
+        f"{examiner.stderr.strip()[-300:]}"
     )
 
 

@@ -184,6 +184,8 @@ def examine(job: dict[str, Any]) -> tuple[str, str]:
             exec(compile(tree, "<tests>", "exec"), space)
     except (Closed, CannotCross) as error:
         status, note = "ended" if isinstance(error, Closed) else "broken", str(error)
+    except SystemExit:  # never the solution's: see `rebuild`
+        status, note = "broken", "they exit instead of raising an error"
     except BaseException as error:
         status, note = "failed", explain(error, job["tests"])
     return line.trouble or (status, note)

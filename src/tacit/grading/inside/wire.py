@@ -4,6 +4,7 @@ Neither side ever runs or unpickles what the other sends. A value that is not pl
 generator, an instance of the solution's own class) stays where it is and crosses as a number.
 """
 
+import builtins
 import importlib
 import json
 import os
@@ -37,6 +38,7 @@ TEXTUAL = {
     "date": ("datetime", "fromisoformat"),
     "datetime": ("datetime", "fromisoformat"),
 }
+TYPES = {name: kind for name, kind in vars(builtins).items() if isinstance(kind, type)}
 
 
 class Closed(BaseException):
@@ -99,13 +101,15 @@ def encode(value: Any, other: Callable[[Any], Json]) -> Json:
         return [name, value.real, value.imag]
     if kind is range:
         return [name, hex(value.start), hex(value.stop), hex(value.step)]
+    if isinstance(value, type) and value in TYPES.values():
+        return ["type", value.__name__]
     if name in TEXTUAL and kind.__module__ == TEXTUAL[name][0]:
         return [name, value.isoformat() if TEXTUAL[name][1] else str(value)]
     return other(value)
 
 
 def decode(data: Json, resolve: Callable[[int], Any]) -> Any:
-    """What `encode` wrote, built from plain types alone; raises ValueError or TypeError on else."""
+    """What `encode` wrote, built from plain types alone; raises on anything else."""
     if not isinstance(data, list):
         if isinstance(data, dict):
             raise ValueError("a JSON object is no value")
@@ -127,6 +131,8 @@ def decode(data: Json, resolve: Callable[[int], Any]) -> Any:
         module, constructor = TEXTUAL[tag]
         kind = getattr(importlib.import_module(module), tag)
         return getattr(kind, constructor)(rest[0]) if constructor else kind(rest[0])
+    if tag == "type":
+        return TYPES[rest[0]]
     if tag == "object":
         return resolve(int(rest[0]))
     raise ValueError(f"unknown tag {tag!r}")
