@@ -24,9 +24,9 @@ RAMBLE_EMPTY = 0.12
 """The share of rambles that claim nothing at all."""
 
 _OPENINGS = {
-    "Well, let me think about this question for a moment. ": 0.6,
-    "Hmm, this one looks quite interesting to me. ": 0.2,
-    "Okay, here we go again, my dear teammate. ": 0.2,
+    "Well, let me think about this question for a moment. ": 0.7,
+    "Hmm, this one looks quite interesting to me. ": 0.15,
+    "Okay, here we go again, my dear teammate. ": 0.15,
 }
 _RESTATED = {
     "We are asked to find out what {} is, ": 0.5,
@@ -197,7 +197,7 @@ def heard(rng: random.Random, problem: Problem) -> Remark:
         said = short(steps[: rng.randint(1, len(steps))])
     if said.claims and rng.random() < 0.1:
         off = said.claims[-1].result + rng.randint(-9, 9)
-        wrong = replace(said.claims[-1], result=min(max(off, 0), 199))
+        wrong = replace(said.claims[-1], result=min(max(off, 0), 99))
         said = short((*said.claims[:-1], wrong))
     return said
 

@@ -1,7 +1,7 @@
 """Sums made by a rule: one step (easy) or two to three (hard), deterministic by seed.
 
 Train and test are apart by a hash of the expression, whatever the seed. Only + and - of two-digit
-numbers, from left to right; every result lies in 10..189, so that a slip of ten stays in 0..199.
+numbers, from left to right; every result lies in 10..89, so that a slip of ten stays in 0..99.
 Nothing here reads a file.
 """
 
@@ -16,7 +16,7 @@ from tacit.types import Task
 
 INSTRUCTION = r"Put the answer within \boxed{}."
 SPLITS = ("train", "test")
-LOWEST, HIGHEST = 10, 189
+LOWEST, HIGHEST = 10, 89
 CARRY_SHARE = 0.75
 """Most steps carry or borrow: those are the ones that a careless helper gets wrong."""
 _TEST_ONE_IN = 5
