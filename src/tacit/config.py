@@ -163,7 +163,7 @@ class SilenceConfig(Section):
     least_weight: NonNegativeFloat = 0.05
     """arms: w = p(1−p) is raised to this where the step goes against the present leaning."""
     clip: PositiveFloat = 1.0
-    """arms: largest |advantage| of the choice."""
+    """arms: the largest change of logit p that one batch asks for."""
     silent_samples: PositiveInt = 4
     """arms: plays of the silent arm when the rest of the team samples."""
 
@@ -201,8 +201,9 @@ class LossConfig(Section):
 
     name: Literal["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"] = "gspo"
     sequence: Literal["message", "agent", "episode"] = "message"
-    clip_low: PositiveFloat = 3e-4
-    clip_high: PositiveFloat = 4e-4
+    clip_low: PositiveFloat | None = None
+    """Each loss has its own default; see `CLIP_RANGES` there."""
+    clip_high: PositiveFloat | None = None
     length_aware: bool | None = None
     """ε·sqrt(1024/L); by default only when a batch is used for several updates."""
     kl: NonNegativeFloat = 0.0

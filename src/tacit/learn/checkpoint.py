@@ -1,0 +1,150 @@
+"""Checkpoints: safetensors and JSON, written whole or not at all; best and last are kept.
+
+A checkpoint is a folder `step-000123` with one weights and one optimiser file per policy and a
+`state.json` that names each file's hash. It is made beside its place and renamed into it, so a run
+killed at any moment finds only whole ones.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from tacit.errors import RunError
+from tacit.learn.policy import Policy
+from tacit.learn.update import Updater
+from tacit.runfolder import write_atomically
+
+POINTERS = ("last", "best")
+
+
+class Checkpoints:
+    """The `checkpoints/` of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, step: int, state: Mapping[str, Any], updaters: Mapping[str, Updater]) -> None:
+        """Write a whole checkpoint, then point `last` at it."""
+        name = f"step-{step:06d}"
+        making = self.folder / f".{name}.{os.getpid()}"
+        try:
+            making.mkdir(parents=True)
+            hashes: dict[str, str] = {}
+            for policy, updater in updaters.items():
+                hashes |= _write(making, f"policy-{policy}", updater.policy.state())
+                hashes |= _write(making, f"optimizer-{policy}", _optimizer_state(updater))
+            taken = {policy: updater.taken for policy, updater in updaters.items()}
+            text = json.dumps({**state, "step": step, "taken": taken, "files": hashes}, indent=1)
+            write_atomically(making / "state.json", text.encode())
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            making.rename(self.folder / name)
+            self.point("last", step)
+        except OSError as error:
+            shutil.rmtree(making, ignore_errors=True)
+            raise RunError(
+                f"could not save the checkpoint of step {step} ({error}); "
+                f"the run can go on from {self._kept()}"
+            ) from error
+
+    def point(self, which: str, step: int) -> None:
+        """Make `best` or `last` name a step, and drop checkpoints that neither names."""
+        write_atomically(self.folder / f"{which}.json", json.dumps({"step": step}).encode())
+        kept = {self.step(pointer) for pointer in POINTERS}
+        for path in self.folder.glob("step-*"):
+            if int(path.name.removeprefix("step-")) not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def step(self, which: str) -> int | None:
+        """The step that `best` or `last` names, or None where there is none yet."""
+        path = self.folder / f"{which}.json"
+        return int(json.loads(path.read_text())["step"]) if path.exists() else None
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Everything but weights; every file of the checkpoint is checked against its hash."""
+        folder = self.folder / f"step-{step:06d}"
+        try:
+            state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+            for name, digest in state["files"].items():
+                if _hash(folder / name) != digest:
+                    raise RunError(
+                        f"{folder / name} is damaged: its content does not match its hash"
+                    )
+        except (OSError, json.JSONDecodeError, KeyError) as error:
+            raise RunError(f"the checkpoint {folder} cannot be read: {error}") from error
+        return state
+
+    def load_policy(self, step: int, policy: Policy) -> None:
+        """Put the weights of a checkpoint in place."""
+        path = self.folder / f"step-{step:06d}" / f"policy-{policy.name}.safetensors"
+        policy.load(_read(path), str(path))
+
+    def load(self, step: int, updaters: Mapping[str, Updater]) -> dict[str, Any]:
+        """Restore weights and optimisers, and return the rest of the state."""
+        state = self.state(step)
+        for name, updater in updaters.items():
+            self.load_policy(step, updater.policy)
+            tensors = _read(self.folder / f"step-{step:06d}" / f"optimizer-{name}.safetensors")
+            _restore_optimizer(updater, tensors)
+            updater.taken = state["taken"][name]
+        return state
+
+    def sweep(self) -> None:
+        """Remove what an interrupted save left half made."""
+        for path in self.folder.glob(".step-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _kept(self) -> str:
+        step = self.step("last")
+        return "its start" if step is None else f"the one of step {step}"
+
+
+def _write(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    path = folder / f"{name}.safetensors"
+    save_file(tensors, path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return {path.name: _hash(path)}
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"the checkpoint file {path} cannot be read: {error}") from error
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _optimizer_state(updater: Updater) -> dict[str, torch.Tensor]:
+    """Moments and step counts by weight name; empty before the first update."""
+    tensors = {}
+    for name, weight in updater.policy.parameters.items():
+        for key, value in updater.optimizer.state.get(weight, {}).items():
+            tensors[f"{name}|{key}"] = value.detach().cpu().contiguous()
+    return tensors
+
+
+def _restore_optimizer(updater: Updater, tensors: Mapping[str, torch.Tensor]) -> None:
+    updater.optimizer.state.clear()
+    for name, weight in updater.policy.parameters.items():
+        own = {
+            full.partition("|")[2]: value
+            for full, value in tensors.items()
+            if full.partition("|")[0] == name
+        }
+        if own:
+            updater.optimizer.state[weight] = {
+                key: value if key == "step" else value.to(weight.device)
+                for key, value in own.items()
+            }

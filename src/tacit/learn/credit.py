@@ -1,0 +1,285 @@
+"""From played groups to a training batch: rewards in parts, advantages by (task, role), choices.
+
+Pure bookkeeping over episodes; the formulas are in `economy.reward`, `advantage` and `silence`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, prod
+from statistics import fmean
+
+from tacit.economy.reward import (
+    EpisodeCost,
+    Multipliers,
+    RewardParts,
+    RewardSettings,
+    repetition,
+    reward_group,
+)
+from tacit.learn.advantage import ESTIMATORS, Difficulty, Group, difficulty
+from tacit.learn.batch import Choice as ChoiceRow
+from tacit.learn.batch import Row
+from tacit.learn.silence import (
+    choice_ratio,
+    expected_cost,
+    floor_weight,
+    floored,
+    weighted_cost,
+)
+from tacit.types import Call, Choice, Episode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """The episodes of one task in one step. `silent` is the other arm, empty unless `arms`."""
+
+    task_id: str
+    level: str
+    spoken: tuple[Episode, ...]
+    silent: tuple[Episode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditSettings:
+    reward: RewardSettings
+    advantage: str = "grpo"
+    sequence: str = "message"
+    floor: float = 0.0
+    """The floor that `floor` sampled with; 0 otherwise."""
+    money: Callable[[Episode], float] = lambda episode: 0.0
+    user_parts: Mapping[str, Callable[[Episode], float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credited:
+    """One group after judging."""
+
+    played: Played
+    spoken: tuple[RewardParts, ...]
+    silent: tuple[RewardParts, ...]
+    advantages: Mapping[str, tuple[float, ...]]
+    """Role → one number per spoken episode; 0 where the role did not speak in it."""
+    difficulty: Difficulty
+    p_silent: float | None
+    """Mean π(silence) over the choices of `arms`."""
+    gain: float | None
+    """mean R_silent − mean R_spoken, where both arms were played."""
+    tokens: float
+    """What the policy is expected to spend on this task, not what the forced samples did."""
+    turns: float
+    money: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    rows: tuple[Row, ...]
+    choices: tuple[ChoiceRow, ...]
+    groups: tuple[Credited, ...]
+
+
+def credit(
+    played: Sequence[Played],
+    roles: Mapping[str, str],
+    multipliers: Multipliers,
+    settings: CreditSettings,
+) -> Batch:
+    """Judge every group. `roles` maps agent names to the roles that are trained."""
+    rewarded = [_rewarded(group, multipliers, settings) for group in played]
+    advantages = _advantages(played, rewarded, roles, settings.advantage)
+    groups = tuple(
+        _credited(group, parts, mine, settings)
+        for group, parts, mine in zip(played, rewarded, advantages, strict=True)
+    )
+    rows, choices = _rows(groups, roles, settings)
+    return Batch(rows=rows, choices=choices, groups=groups)
+
+
+def episode_cost(episode: Episode, settings: CreditSettings) -> EpisodeCost:
+    assert episode.grade is not None
+    return EpisodeCost(
+        reward=episode.grade.reward,
+        tokens=episode.usage.generated,
+        turns=episode.turns,
+        repetition=repetition([call.text for call in episode.calls if not call.silent]),
+        money=settings.money(episode),
+        user={name: part(episode) for name, part in settings.user_parts.items()},
+    )
+
+
+def _rewarded(
+    group: Played, multipliers: Multipliers, settings: CreditSettings
+) -> tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]]:
+    costs = [episode_cost(episode, settings) for episode in (*group.spoken, *group.silent)]
+    parts = reward_group(costs, multipliers, settings.reward)
+    return parts[: len(group.spoken)], parts[len(group.spoken) :]
+
+
+def _advantages(
+    played: Sequence[Played],
+    rewarded: Sequence[tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]]],
+    roles: Mapping[str, str],
+    estimator: str,
+) -> list[dict[str, tuple[float, ...]]]:
+    """Per group, role → advantages. A role's group is the episodes in which it spoke, once each."""
+    keys: list[tuple[int, str, list[int]]] = []
+    groups: list[Group] = []
+    for number, (group, (parts, _)) in enumerate(zip(played, rewarded, strict=True)):
+        for role in dict.fromkeys(roles.values()):
+            present = [i for i, e in enumerate(group.spoken) if _trained(e, role, roles)]
+            keys.append((number, role, present))
+            groups.append(_group([parts[i] for i in present]))
+    result: list[dict[str, tuple[float, ...]]] = [{} for _ in played]
+    for (number, role, present), values in zip(keys, ESTIMATORS[estimator](groups), strict=True):
+        by_episode = dict(zip(present, values, strict=True))
+        size = len(played[number].spoken)
+        result[number][role] = tuple(by_episode.get(i, 0.0) for i in range(size))
+    return result
+
+
+def _group(parts: Sequence[RewardParts]) -> Group:
+    own = [name for part in parts[:1] for name in part.raw.user]
+    costs = [name for part in parts[:1] for name in part.charged]
+    return Group(
+        rewards=tuple(part.total for part in parts),
+        parts={
+            "task": tuple(part.task for part in parts),
+            **{name: tuple(-part.charged[name] for part in parts) for name in costs},
+            **{f"user/{name}": tuple(part.raw.user[name] for part in parts) for name in own},
+        },
+        gates={name: tuple(part.gate for part in parts) for name in costs},
+    )
+
+
+def _trained(episode: Episode, role: str, roles: Mapping[str, str]) -> bool:
+    return any(call.policy and roles.get(call.agent) == role for call in episode.calls)
+
+
+def _credited(
+    group: Played,
+    parts: tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]],
+    advantages: dict[str, tuple[float, ...]],
+    settings: CreditSettings,
+) -> Credited:
+    spoken, silent = parts
+    chances = [_p(call) for call in _choosing(group.spoken, Choice.SPEAK)]
+    p = fmean(chances) if chances else None
+    gain = fmean(x.total for x in silent) - fmean(x.total for x in spoken) if silent else None
+
+    def expected(what: Callable[[RewardParts], float]) -> float:
+        values = [what(part) for part in spoken]
+        if silent and p is not None:
+            return expected_cost(p, fmean(what(part) for part in silent), values)
+        return weighted_cost(values, [_ratio(e, settings.floor) for e in group.spoken])
+
+    return Credited(
+        played=group,
+        spoken=spoken,
+        silent=silent,
+        advantages=advantages,
+        difficulty=difficulty([part.task for part in spoken]),
+        p_silent=p,
+        gain=gain,
+        tokens=expected(lambda part: part.raw.tokens),
+        turns=expected(lambda part: part.raw.turns),
+        money=expected(lambda part: part.raw.money),
+    )
+
+
+def _choosing(episodes: Sequence[Episode], choice: Choice) -> list[Call]:
+    return [
+        call
+        for episode in episodes
+        for call in episode.calls
+        if call.policy and call.choice is choice and call.silence_logprob is not None
+    ]
+
+
+def _p(call: Call) -> float:
+    """π(silence) as the engine saw it."""
+    assert call.silence_logprob is not None
+    return exp(call.silence_logprob)
+
+
+def _ratio(episode: Episode, floor: float) -> float:
+    """Product of π/b over the choices of one episode under `floor`; 1 elsewhere."""
+    return prod(
+        choice_ratio(_p(call), floored(_p(call), floor), call.silent)
+        for call in _choosing([episode], Choice.FLOOR)
+    )
+
+
+def _rows(
+    groups: Sequence[Credited], roles: Mapping[str, str], settings: CreditSettings
+) -> tuple[tuple[Row, ...], tuple[ChoiceRow, ...]]:
+    rows: list[Row] = []
+    contexts: dict[tuple[str, tuple[int, ...]], int] = {}
+    choices: list[ChoiceRow] = []
+    sequences: dict[tuple[object, ...], int] = {}
+    for group in groups:
+        for number, episode in enumerate(group.played.spoken):
+            for turn, call in enumerate(episode.calls):
+                role = roles.get(call.agent)
+                if not call.policy or role is None:
+                    continue
+                context = None
+                if call.choice is Choice.SPEAK and call.silence_logprob is not None:
+                    key = (call.policy, call.prompt_ids)
+                    if key not in contexts:
+                        contexts[key] = len(choices)
+                        choices.append(_choice(call, group))
+                    context = contexts[key]
+                unit = _unit(settings.sequence, group, number, call, turn)
+                rows.append(
+                    Row(
+                        policy=call.policy,
+                        prompt_ids=call.prompt_ids,
+                        output_ids=call.output_ids,
+                        engine_logprobs=call.logprobs,
+                        advantage=group.advantages[role][number],
+                        sequence=sequences.setdefault(unit, len(sequences)),
+                        weight=_weight(call, settings.floor),
+                        silent=call.silent,
+                        context=context,
+                    )
+                )
+    return tuple(rows), tuple(choices)
+
+
+def _choice(call: Call, group: Credited) -> ChoiceRow:
+    marker = _marker_of(group.played.silent, call)
+    assert group.gain is not None and call.silence_logprob is not None
+    return ChoiceRow(
+        policy=call.policy,
+        prompt_ids=call.prompt_ids,
+        marker_ids=marker,
+        log_p=call.silence_logprob,
+        gain=group.gain,
+    )
+
+
+def _marker_of(silent: Sequence[Episode], call: Call) -> tuple[int, ...]:
+    """The marker's ids, as the silent arm's own call of the same agent holds them."""
+    return next(
+        other.output_ids
+        for episode in silent
+        for other in episode.calls
+        if other.agent == call.agent and other.choice is Choice.SILENT
+    )
+
+
+def _weight(call: Call, floor: float) -> float:
+    if call.choice is Choice.FLOOR and call.silence_logprob is not None:
+        return floor_weight(_p(call), floored(_p(call), floor), call.silent)
+    return 1.0
+
+
+def _unit(
+    sequence: str, group: Credited, episode: int, call: Call, turn: int
+) -> tuple[object, ...]:
+    """What a GSPO ratio is taken over: one message, all of an agent's, or the episode's."""
+    base = (group.played.task_id, episode, call.policy)
+    return {
+        "message": (*base, turn),
+        "agent": (*base, call.agent),
+        "episode": base,
+    }[sequence]

@@ -1,0 +1,126 @@
+"""LoRA (arXiv 2106.09685) on the linear layers of a model, several adapters side by side.
+
+Our own, because adapters are switched many times a second between the agents of a team, and because
+importing peft takes longer than a pocket evaluation. Files are peft's, so either can read the
+other's. Not covered: anything but linear layers, dropout, or biases.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(slots=True)
+class Switch:
+    """Which adapter is on; shared by all layers of a model."""
+
+    active: str | None = None
+    scales: dict[str, float] = field(default_factory=dict)
+
+
+class LoraLinear(nn.Module):
+    """y = W·x + (α/r)·B·A·x for the adapter that is on; exactly W·x when none is."""
+
+    def __init__(self, base: nn.Linear, switch: Switch) -> None:
+        super().__init__()
+        self.base = base
+        self.lora_A = nn.ParameterDict()
+        self.lora_B = nn.ParameterDict()
+        self._switch = switch
+
+    def add(self, name: str, rank: int, generator: torch.Generator) -> None:
+        """A as `nn.Linear` starts, B zero: a new adapter changes nothing."""
+        bound = 1 / math.sqrt(self.base.in_features)
+        a = torch.empty(rank, self.base.in_features).uniform_(-bound, bound, generator=generator)
+        device = self.base.weight.device
+        self.lora_A[name] = nn.Parameter(a.to(device))
+        self.lora_B[name] = nn.Parameter(torch.zeros(self.base.out_features, rank, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.base(x)
+        name = self._switch.active
+        if name is None or name not in self.lora_A:
+            return y
+        a, b = self.lora_A[name].to(x.dtype), self.lora_B[name].to(x.dtype)
+        added: Tensor = (x @ a.T @ b.T) * self._switch.scales[name]
+        return y + added
+
+    @property
+    def weight(self) -> Tensor:
+        return self.base.weight
+
+
+def add_adapter(
+    module: nn.Module, name: str, *, rank: int, alpha: float, targets: list[str], seed: int
+) -> int:
+    """Put an adapter on every linear layer whose own name is a target; says how many there are."""
+    switch = _switch_of(module)
+    generator = torch.Generator().manual_seed(seed)
+    layers = 0
+    for path, layer in list(module.named_modules()):
+        parent, _, own = path.rpartition(".")
+        if own not in targets:
+            continue
+        if isinstance(layer, nn.Linear):
+            layer = LoraLinear(layer, switch)
+            setattr(module.get_submodule(parent), own, layer)
+        if isinstance(layer, LoraLinear):
+            layer.add(name, rank, generator)
+            layers += 1
+    switch.scales[name] = alpha / rank
+    return layers
+
+
+def adapter_parameters(module: nn.Module, name: str) -> dict[str, nn.Parameter]:
+    """The adapter's weights under peft's names."""
+    found: dict[str, nn.Parameter] = {}
+    for path, layer in module.named_modules():
+        if isinstance(layer, LoraLinear) and name in layer.lora_A:
+            found[f"base_model.model.{path}.lora_A.weight"] = layer.lora_A[name]
+            found[f"base_model.model.{path}.lora_B.weight"] = layer.lora_B[name]
+    return found
+
+
+def base_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The frozen weights under the names they have without adapters."""
+    for path, parameter in module.named_parameters():
+        if ".lora_A." not in path and ".lora_B." not in path:
+            yield path.replace(".base.", "."), parameter
+
+
+@contextmanager
+def switched_on(module: nn.Module, name: str | None) -> Iterator[None]:
+    """Forward passes inside use this adapter; None is the frozen base."""
+    switch = _switch_of(module)
+    before, switch.active = switch.active, name
+    try:
+        yield
+    finally:
+        switch.active = before
+
+
+def peft_config(base: str, rank: int, alpha: float, targets: list[str]) -> dict[str, Any]:
+    """What peft's adapter_config.json needs to load the adapter."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": alpha,
+        "target_modules": targets,
+        "lora_dropout": 0.0,
+        "bias": "none",
+    }
+
+
+def _switch_of(module: nn.Module) -> Switch:
+    switch = module.__dict__.get("_tacit_switch")
+    if switch is None:
+        switch = module.__dict__["_tacit_switch"] = Switch()
+    assert isinstance(switch, Switch)
+    return switch

@@ -1,0 +1,99 @@
+"""The numbers of one training step, from what was played and what the update saw."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp
+from statistics import fmean
+
+from tacit.learn.advantage import Difficulty
+from tacit.learn.credit import Credited
+from tacit.types import Call, Choice, Episode
+
+
+def step_metrics(groups: Sequence[Credited]) -> dict[str, float]:
+    """Accuracy, reward parts, expected cost, tokens by agent, silence by agent and level."""
+    spoken = [
+        (e, parts) for g in groups for e, parts in zip(g.played.spoken, g.spoken, strict=True)
+    ]
+    episodes = [episode for episode, _ in spoken]
+    silent = [episode for group in groups for episode in group.played.silent]
+    numbers = {
+        "accuracy/sampled": _right(episodes),
+        "reward/total": fmean(parts.total for _, parts in spoken),
+        "reward/task": fmean(parts.task for _, parts in spoken),
+        "cost/tokens": fmean(group.tokens for group in groups),
+        "cost/turns": fmean(group.turns for group in groups),
+        **_charged([parts.charged for _, parts in spoken]),
+        **_user([parts.raw.user for _, parts in spoken]),
+        **_agents(episodes),
+        **_silence(groups),
+        **_dead(groups),
+    }
+    if silent:
+        numbers["accuracy/silent_arm"] = _right(silent)
+        numbers["accuracy/policy"] = fmean(_expected_right(group) for group in groups)
+        numbers["silence/gain"] = fmean(g.gain for g in groups if g.gain is not None)
+    return dict(sorted(numbers.items()))
+
+
+def _right(episodes: Iterable[Episode]) -> float:
+    return fmean(bool(episode.grade and episode.grade.right) for episode in episodes)
+
+
+def _expected_right(group: Credited) -> float:
+    """What the policy would score, choosing for itself."""
+    p = group.p_silent or 0.0
+    return p * _right(group.played.silent) + (1 - p) * _right(group.played.spoken)
+
+
+def _charged(charged: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = charged[0] if charged else ()
+    return {f"reward/{name}": -fmean(one[name] for one in charged) for name in names}
+
+
+def _user(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = parts[0] if parts else ()
+    return {f"reward/{name}": fmean(one[name] for one in parts) for name in names}
+
+
+def _agents(episodes: Sequence[Episode]) -> dict[str, float]:
+    tokens: Counter[str] = Counter()
+    for episode in episodes:
+        for call in episode.calls:
+            tokens[call.agent] += call.usage.generated
+    return {f"tokens/{agent}": total / len(episodes) for agent, total in tokens.items()}
+
+
+def _silence(groups: Sequence[Credited]) -> dict[str, float]:
+    """How likely silence is to the policy, by agent, and by level where there are several."""
+    chances: dict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        for call in (call for episode in group.played.spoken for call in episode.calls):
+            if (chance := _chance(call)) is not None:
+                chances[f"silence/{call.agent}"].append(chance)
+                if group.played.level:
+                    chances[f"silence/{call.agent}/{group.played.level}"].append(chance)
+    return {name: fmean(values) for name, values in chances.items()}
+
+
+def _chance(call: Call) -> float | None:
+    if call.silence_logprob is not None:
+        return exp(call.silence_logprob)
+    return float(call.silent) if call.silent or call.choice is not Choice.FREE else None
+
+
+def _dead(groups: Sequence[Credited]) -> dict[str, float]:
+    kinds = Counter(group.difficulty for group in groups)
+    return {f"groups/{kind.value}": kinds[kind] / len(groups) for kind in Difficulty}
+
+
+def empty_share(groups: Sequence[Credited]) -> float:
+    """Share of the trained agents' spoken messages that hold no text at all."""
+    texts = [
+        call.text
+        for group in groups
+        for episode in group.played.spoken
+        for call in episode.calls
+        if call.policy and not call.silent
+    ]
+    return fmean(not text.strip() for text in texts) if texts else 0.0

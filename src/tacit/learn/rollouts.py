@@ -1,0 +1,120 @@
+"""Playing the groups of one training step: who is made to speak, and what silence would cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tacit.config import Config, SilenceConfig, TeamConfig
+from tacit.errors import ConfigError, RunError
+from tacit.learn.credit import Played
+from tacit.rollout import Job, play_all
+from tacit.team.roster import Roster
+from tacit.team.team import Setting
+from tacit.types import Choice, Episode, Task
+
+
+@dataclass(slots=True)
+class Player:
+    """Plays groups; remembers the silent arm where the rest of the team is deterministic."""
+
+    roster: Roster
+    config: Config
+    choosing: tuple[str, ...]
+    """Trained roles that may be silent."""
+    silent_plays: int
+    """Plays of the silent arm a step; 0 unless `arms`."""
+    remembered: bool
+    """Whether the silent arm of a task is the same every time."""
+    _silent: dict[str, tuple[Episode, ...]] = field(default_factory=dict)
+
+    async def play(self, tasks: Sequence[Task], step: int) -> list[Played]:
+        """G episodes of each task, and the silent arm. Failed episodes are left out."""
+        jobs = [job for task in tasks for job in self._jobs(task, step)]
+        episodes = await play_all(self.roster, jobs, concurrency=self.config.train.concurrency)
+        spoken: dict[str, list[Episode]] = {}
+        silent: dict[str, list[Episode]] = {}
+        for job, episode in zip(jobs, episodes, strict=True):
+            arm = silent if _is_silent(job.setting) else spoken
+            if episode.grade:
+                arm.setdefault(job.task.id, []).append(episode)
+        if self.remembered:
+            self._silent |= {task: tuple(some) for task, some in silent.items()}
+        played = [self._group(task, spoken, silent) for task in tasks]
+        whole = [group for group in played if group is not None]
+        if not whole:
+            errors = [episode.error for episode in episodes if episode.error]
+            raise RunError(f"no group of step {step} could be played: {errors[0]}")
+        return whole
+
+    def _group(
+        self,
+        task: Task,
+        spoken: Mapping[str, list[Episode]],
+        silent: Mapping[str, list[Episode]],
+    ) -> Played | None:
+        """A group that has something to compare, or None."""
+        other = self._silent.get(task.id) if self.remembered else tuple(silent.get(task.id, ()))
+        mine = tuple(spoken.get(task.id, ()))
+        if not mine or (self.silent_plays and not other):
+            return None
+        return Played(task_id=task.id, level=task.level, spoken=mine, silent=other or ())
+
+    def _jobs(self, task: Task, step: int) -> list[Job]:
+        forced = {"arms": Choice.SPEAK, "floor": Choice.FLOOR, "none": Choice.FREE}
+        silence = self.config.silence
+        choices = dict.fromkeys(self.choosing, forced[silence.exploration])
+        spoken = [
+            Job(task, self._setting(step, sample, choices))
+            for sample in range(self.config.train.group)
+        ]
+        if not self.silent_plays or (self.remembered and task.id in self._silent):
+            return spoken
+        quiet = dict.fromkeys(self.choosing, Choice.SILENT)
+        first = self.config.train.group
+        return spoken + [
+            Job(task, self._setting(0 if self.remembered else step, first + play, quiet))
+            for play in range(self.silent_plays)
+        ]
+
+    def _setting(self, step: int, sample: int, choices: Mapping[str, Choice]) -> Setting:
+        return Setting(
+            seed=self.config.seed,
+            step=step,
+            sample=sample,
+            training=True,
+            choices=choices,
+            floor=self.config.silence.floor,
+        )
+
+
+def make_player(roster: Roster, config: Config, team: TeamConfig) -> Player:
+    """Say how choices are made in this team; refuse arms where no single choice is to be made."""
+    trained = {role for role, agent in team.agents.items() if agent.trained}
+    choosing = tuple(
+        dict.fromkeys(a.role for a in roster.agents if a.role in trained and a.may_be_silent)
+    )
+    arms = config.silence.exploration == "arms" and bool(choosing)
+    if arms:
+        _check_arms(choosing, team, config.silence)
+    others = [a for a in roster.agents if a.role not in choosing]
+    greedy = all(not _samples(team, a.role, a.temperature) for a in others)
+    plays = (1 if greedy else config.silence.silent_samples) if arms else 0
+    return Player(roster, config, choosing, plays, remembered=arms and greedy)
+
+
+def _check_arms(choosing: tuple[str, ...], team: TeamConfig, silence: SilenceConfig) -> None:
+    several = len(choosing) > 1 or any(team.agents[role].count > 1 for role in choosing)
+    rounds = team.topology == "critic_actor" and team.options.get("rounds", 1) != 1
+    if several or rounds or team.topology == "dialogue":
+        raise ConfigError(
+            "silence.exploration: `arms` needs a team with one choice to speak in an episode; "
+            "use `floor` where several agents choose, or one agent several times"
+        )
+
+
+def _samples(team: TeamConfig, role: str, default: float) -> bool:
+    agent = team.agents[role]
+    return bool(default if agent.temperature is None else agent.temperature) or agent.trained
+
+
+def _is_silent(setting: Setting) -> bool:
+    return Choice.SILENT in setting.choices.values()

@@ -1,0 +1,290 @@
+"""One batch into one or more optimiser steps: micro-batches, gradients, guards.
+
+Knows one policy at a time. Not covered: where rewards and advantages come from (`credit`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
+from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, split
+from tacit.learn.loss import (
+    CLIP_RANGES,
+    LOSSES,
+    BatchSizes,
+    LossInputs,
+    LossSettings,
+    batch_sizes,
+)
+from tacit.learn.loss_stats import LossStats, merge_stats
+from tacit.learn.policy import Policy
+from tacit.learn.score import score
+from tacit.learn.silence import (
+    ChoiceSettings,
+    choice_loss,
+    choice_step,
+    conditioned_logprobs,
+    shared_prefix,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Micro:
+    """Rows and choices that go through the model together."""
+
+    rows: list[Row]
+    choices: list[Choice]
+    sizes: BatchSizes
+    """Of the whole optimiser step, so that micro-batches add up to it exactly."""
+    choice_count: int
+    old_BT: Tensor | None = None
+    """Log-probabilities before the batch's first update; None where this is the first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """A micro-batch under some weights: rows given speech where they were drawn so."""
+
+    logprobs_BT: Tensor
+    entropy_BT: Tensor
+    mask_BT: Tensor
+    log_p_C: Tensor
+    """log π(silence) of each choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What happened in one step's updates, for the metrics."""
+
+    stats: Mapping[str, float]
+    gradient_norm: float
+    dropped: int
+    """Micro-batches left out because their loss or gradient was not finite."""
+
+
+@dataclass(slots=True, eq=False)
+class Updater:
+    """The optimiser of one policy, and what it needs to know."""
+
+    policy: Policy
+    loss: LossConfig
+    silence: SilenceConfig
+    schedule: OptimizerConfig
+    steps: int
+    updates: int
+    microbatch_tokens: int
+    max_length: int
+    optimizer: torch.optim.AdamW = field(init=False)
+    taken: int = 0
+    """Optimiser steps so far: the schedule's clock."""
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.AdamW(
+            list(self.policy.parameters.values()),
+            lr=self.schedule.learning_rate,
+            betas=self.schedule.betas,
+            weight_decay=self.schedule.weight_decay,
+        )
+
+    def update(
+        self, rows: Sequence[Row], choices: Sequence[Choice], *, train_choice: bool
+    ) -> Updated:
+        """Learn from rows of this policy; `train_choice` is off while silence warms up."""
+        parts = split(bundle(rows, choices), self.updates)
+        batches = [self._micros(rows, choices, part) for part in parts]
+        if self.updates > 1:
+            self._remember(batches)
+        stats: list[LossStats] = []
+        sums: dict[str, list[float]] = {}
+        norms, dropped = [], 0
+        for batch in batches:
+            self.optimizer.zero_grad(set_to_none=True)
+            for micro in batch:
+                loss, one, extra = self._loss(micro, train_choice)
+                if not self._accumulate(loss):
+                    dropped += 1
+                    continue
+                stats.append(one)
+                for name, value in extra.items():
+                    sums.setdefault(name, []).append(value)
+            norms.append(self._step())
+        tokens = sum(sums.pop("tokens", [])) or 1.0
+        means = {name: sum(values) / tokens for name, values in sums.items()}
+        return Updated(merge_stats(stats) | means, max(norms, default=0.0), dropped)
+
+    def learning_rate(self) -> float:
+        """Linear warm-up, then constant, or down to 0 at the last step."""
+        warm = min(1.0, (self.taken + 1) / max(1, self.schedule.warmup_steps))
+        done = min(1.0, self.taken / max(1, self.steps * self.updates))
+        shape = {
+            "constant": 1.0,
+            "linear": 1.0 - done,
+            "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
+        }[self.schedule.schedule]
+        return self.schedule.learning_rate * warm * shape
+
+    def _micros(
+        self, rows: Sequence[Row], choices: Sequence[Choice], part: list[Bundle]
+    ) -> list[Micro]:
+        """Cut one optimiser step's share of the batch, its sequences numbered from 0."""
+        mine = [rows[i] for one in part for i in one.rows]
+        number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in mine))}
+        tokens = torch.tensor([len(row.output_ids) for row in mine])
+        sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
+        count = sum(len(one.choices) for one in part)
+        return [
+            _micro(rows, choices, some, number, sizes, count)
+            for some in microbatches(part, self.microbatch_tokens)
+        ]
+
+    @torch.no_grad()
+    def _remember(self, batches: list[list[Micro]]) -> None:
+        for micro in (micro for batch in batches for micro in batch):
+            micro.old_BT = _score(micro, self.policy.loaded.module, self.policy.on()).logprobs_BT
+
+    def _loss(self, micro: Micro, train_choice: bool) -> tuple[Tensor, LossStats, dict[str, float]]:
+        scored = _score(micro, self.policy.loaded.module, self.policy.on())
+        device = scored.mask_BT.device
+        sizes = BatchSizes(lengths_S=micro.sizes.lengths_S.to(device))
+        engine_BT = _padded([row.engine_logprobs for row in micro.rows], scored.mask_BT)
+        reference_BT = None
+        if self.loss.kl:
+            with torch.no_grad():
+                reference_BT = _score(micro, *self.policy.reference()).logprobs_BT
+        old_BT = scored.logprobs_BT.detach() if micro.old_BT is None else micro.old_BT
+        inputs = LossInputs(
+            logprobs_BT=scored.logprobs_BT,
+            old_logprobs_BT=old_BT,
+            mask_BT=scored.mask_BT,
+            advantages=torch.tensor([row.advantage for row in micro.rows], device=device),
+            sequence_B=torch.tensor([row.sequence for row in micro.rows], device=device),
+            weights_B=torch.tensor([row.weight for row in micro.rows], device=device),
+            silent_B=torch.tensor([row.silent for row in micro.rows], device=device),
+            ref_logprobs_BT=reference_BT,
+            engine_logprobs_BT=engine_BT,
+        )
+        output = LOSSES[self.loss.name](inputs, sizes, self._settings())
+        loss = output.loss
+        if train_choice and micro.choices:
+            loss = loss + self._choice_loss(micro, scored.log_p_C)
+        gap_BT = torch.where(scored.mask_BT, (old_BT - engine_BT).abs(), 0.0)
+        extra = {
+            "tokens": float(scored.mask_BT.sum()),
+            "entropy": float(torch.where(scored.mask_BT, scored.entropy_BT, 0.0).sum()),
+            "engine_gap": float(gap_BT.sum()),
+        }
+        return loss, output.stats, extra
+
+    def _choice_loss(self, micro: Micro, log_p_C: Tensor) -> Tensor:
+        settings = ChoiceSettings(
+            coefficient=self.silence.coefficient,
+            least_weight=self.silence.least_weight,
+            clip=self.silence.clip,
+        )
+        device = log_p_C.device
+        old_C = torch.tensor([choice.log_p for choice in micro.choices], device=device)
+        gain_C = torch.tensor([choice.gain for choice in micro.choices], device=device)
+        step_C = choice_step(old_C.exp(), gain_C, settings)
+        return choice_loss(log_p_C, old_C, step_C, micro.choice_count)
+
+    def _settings(self) -> LossSettings:
+        low, high = CLIP_RANGES[self.loss.name]
+        aware = self.loss.length_aware
+        return LossSettings(
+            clip_low=self.loss.clip_low or low,
+            clip_high=self.loss.clip_high or high,
+            length_aware=self.updates > 1 if aware is None else aware,
+            kl=self.loss.kl,
+            mismatch_cap=self.loss.mismatch_cap,
+            max_length=self.loss.max_length or self.max_length,
+        )
+
+    def _accumulate(self, loss: Tensor) -> bool:
+        """Add the gradient of one micro-batch, unless it or the loss is not finite."""
+        if not bool(torch.isfinite(loss)):
+            return False
+        weights = list(self.policy.parameters.values())
+        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        sums = [gradient.sum() for gradient in gradients if gradient is not None]
+        if not sums or not bool(torch.isfinite(torch.stack(sums)).all()):
+            return False
+        for weight, gradient in zip(weights, gradients, strict=True):
+            if gradient is not None:
+                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+        return True
+
+    def _step(self) -> float:
+        """Take an optimiser step with what was accumulated; says the norm before clipping."""
+        weights = list(self.policy.parameters.values())
+        rate = self.learning_rate()
+        self.taken += 1
+        if all(weight.grad is None for weight in weights):
+            return 0.0
+        norm = torch.nn.utils.clip_grad_norm_(weights, self.schedule.clip_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        return float(norm)
+
+
+def _micro(
+    rows: Sequence[Row],
+    choices: Sequence[Choice],
+    bundles: list[Bundle],
+    number: Mapping[int, int],
+    sizes: BatchSizes,
+    choice_count: int,
+) -> Micro:
+    """The rows and choices of some bundles, their references to each other renumbered."""
+    place = {c: n for n, c in enumerate(c for one in bundles for c in one.choices)}
+    mine = [
+        replace(
+            rows[i],
+            sequence=number[rows[i].sequence],
+            context=None if (context := rows[i].context) is None else place[context],
+        )
+        for one in bundles
+        for i in one.rows
+    ]
+    return Micro(mine, [choices[c] for c in place], sizes, choice_count)
+
+
+def _score(micro: Micro, module: Any, weights: AbstractContextManager[None]) -> Scored:
+    """Rows and markers in one forward pass; rows drawn given speech are conditioned on it."""
+    spoken = [(row.prompt_ids, row.output_ids) for row in micro.rows]
+    silent = [(choice.prompt_ids, choice.marker_ids) for choice in micro.choices]
+    with weights:
+        scores = score(module, [*spoken, *silent])
+    b, m = len(spoken), max((len(marker) for _, marker in silent), default=0)
+    logprobs_BT, marker_CM = scores.logprobs_BT[:b], scores.logprobs_BT[b:, :m]
+    if silent:
+        logprobs_BT = _given_speech(micro, logprobs_BT, marker_CM)
+    return Scored(logprobs_BT, scores.entropy_BT[:b], scores.mask_BT[:b], marker_CM.sum(-1))
+
+
+def _given_speech(micro: Micro, logprobs_BT: Tensor, marker_CM: Tensor) -> Tensor:
+    drawn = [i for i, row in enumerate(micro.rows) if row.context is not None]
+    if not drawn:
+        return logprobs_BT
+    contexts = [context for row in micro.rows if (context := row.context) is not None]
+    shared = [
+        shared_prefix(micro.rows[i].output_ids, micro.choices[c].marker_ids)
+        for i, c in zip(drawn, contexts, strict=True)
+    ]
+    index = torch.tensor(drawn, device=logprobs_BT.device)
+    conditioned = conditioned_logprobs(
+        logprobs_BT[index], marker_CM[contexts], torch.tensor(shared, device=logprobs_BT.device)
+    )
+    return logprobs_BT.index_copy(0, index, conditioned)
+
+
+def _padded(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:
+    blank = torch.zeros(mask_BT.shape, device=mask_BT.device)
+    values = torch.tensor([value for row in rows for value in row], device=mask_BT.device)
+    return blank.masked_scatter(mask_BT, values)
