@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from tacit.errors import GradingError
+from tacit.grading.reading import read_answer
 from tacit.registry import check_name, lookup
 from tacit.types import Grade, Task
 
-__all__ = ["GRADERS", "Grader", "find_grader", "grade"]
+__all__ = ["GRADERS", "Grader", "find_grader", "grade", "read_answer"]
 
 GRADERS: dict[str, str] = {
     "math": "tacit.grading.math:grade",

@@ -30,7 +30,7 @@ _TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}|[*_$]")
 
 async def grade(task: Task, text: str) -> Grade:
     """Right iff the choice that the text settles on is `task.answer`."""
-    choices = _choices(task)
+    choices = choices_of(task)
     wanted = _canonical(task.answer, choices)
     if wanted is None:
         listed = ", ".join(choices)
@@ -53,7 +53,7 @@ def read_choice(text: str, choices: Sequence[str]) -> str:
     return next(iter(reversed(_named(text, choices, strict=True))), "")
 
 
-def _choices(task: Task) -> tuple[str, ...]:
+def choices_of(task: Task) -> tuple[str, ...]:
     given = task.data.get("choices")
     if given:
         return tuple(str(choice) for choice in given)
