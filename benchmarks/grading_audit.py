@@ -25,6 +25,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -34,7 +35,7 @@ from tacit.grading import grade
 from tacit.grading.number import read_number
 from tacit.tasks import BENCHMARKS, load_tasks
 from tacit.tasks.source import Row, locate, read_rows
-from tacit.types import Task
+from tacit.types import Grade, Task
 
 Texts = Callable[[Sequence[Task], Sequence[Row]], list[str]]
 """One text to grade for each task."""
@@ -62,6 +63,8 @@ class Outcome:
     seconds: float
     exceptions: list[dict[str, str]] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    """Ids of answers graded wrong because their comparison hit its deadline."""
 
 
 def solutions(tasks: Sequence[Task], rows: Sequence[Row]) -> list[str]:
@@ -228,10 +231,10 @@ async def run_check(
     started = time.perf_counter()
     gate = asyncio.Semaphore(2 * (os.cpu_count() or 1))
 
-    async def one(task: Task, text: str) -> bool | str:
+    async def one(task: Task, text: str) -> Grade | str:
         async with gate:
             try:
-                return (await grade(task, text)).right
+                return await grade(task, text)
             except GradingError as error:
                 return str(error)
             finally:
@@ -239,42 +242,51 @@ async def run_check(
 
     texts = check.texts(tasks, rows)
     results = await asyncio.gather(*map(one, tasks, texts))
-    right = sum(result is True for result in results)
-    seconds = time.perf_counter() - started
-    return _outcome(check, list(zip(tasks, texts, results, strict=True)), right, seconds)
+    return _outcome(check, tasks, texts, results, time.perf_counter() - started)
 
 
 def _outcome(
-    check: Check, graded: list[tuple[Task, str, bool | str]], right: int, seconds: float
+    check: Check,
+    tasks: Sequence[Task],
+    texts: Sequence[str],
+    results: Sequence[Grade | str],
+    seconds: float,
 ) -> Outcome:
-    share = right / len(graded)
-    expected = check.at_most == 1.0
-    errors = [
-        {"id": task.id, "error": result} for task, _, result in graded if isinstance(result, str)
-    ]
-    bar = f"≥ {check.at_least:.1%}" if check.at_least else f"≤ {check.at_most:.1%}"
+    grades = list(zip(tasks, texts, results, strict=True))
+    right = sum(isinstance(result, Grade) and result.right for result in results)
+    errors = [{"id": task.id, "error": r} for task, _, r in grades if isinstance(r, str)]
+    wants_right = check.at_most == 1.0
     return Outcome(
         check=check.name,
-        rows=len(graded),
+        rows=len(tasks),
         right=right,
-        held=check.at_least <= share <= check.at_most and not errors,
-        bar="" if bar == "≤ 100.0%" else bar,
+        held=check.at_least <= right / len(tasks) <= check.at_most and not errors,
+        bar=_bar(check),
         seconds=round(seconds, 1),
         exceptions=[
             {"id": task.id, "reference": task.answer[:200], "given": text[-200:]}
-            for task, text, result in graded
-            if result is not expected and not isinstance(result, str)
+            for task, text, result in grades
+            if isinstance(result, Grade) and result.right is not wants_right
         ],
         errors=errors,
+        undecided=[
+            task.id
+            for task, _, result in grades
+            if isinstance(result, Grade) and result.note.startswith("undecided")
+        ],
     )
 
 
+def _bar(check: Check) -> str:
+    if check.at_least:
+        return f"≥ {100 * check.at_least:g} %"
+    return f"≤ {100 * check.at_most:g} %" if check.at_most < 1.0 else ""
+
+
 def show(results: dict[str, list[Outcome]], console: Console) -> None:
-    table = Table(title="Grading audit", header_style="bold")
-    for column in ("benchmark", "answers fed", "graded right", "bar", "", "seconds"):
-        table.add_column(
-            column, justify="right" if column in ("graded right", "seconds") else "left"
-        )
+    table = Table(title="Grading audit", box=box.SIMPLE_HEAD)
+    for column in ("benchmark", "answers fed", "graded right", "bar", ""):
+        table.add_column(column, justify="right" if "right" in column else "left", no_wrap=True)
     for name, outcomes in results.items():
         for index, outcome in enumerate(outcomes):
             table.add_row(
@@ -282,8 +294,7 @@ def show(results: dict[str, list[Outcome]], console: Console) -> None:
                 outcome.check,
                 f"{outcome.right}/{outcome.rows}",
                 outcome.bar,
-                "[green]held[/]" if outcome.held else "[red]MISSED[/]",
-                f"{outcome.seconds:.1f}",
+                _verdict(outcome),
                 end_section=index == len(outcomes) - 1,
             )
     console.print(table)
@@ -292,15 +303,27 @@ def show(results: dict[str, list[Outcome]], console: Console) -> None:
             _show_exceptions(name, outcome, console)
 
 
+def _verdict(outcome: Outcome) -> str:
+    if not outcome.held:
+        return "[red]MISSED[/]"
+    return "[green]held[/]" if outcome.bar else ""
+
+
 def _show_exceptions(name: str, outcome: Outcome, console: Console) -> None:
+    if outcome.undecided:
+        console.print(
+            f"\n{name}, {outcome.check}: {len(outcome.undecided)} hit the deadline (wrong)"
+        )
     if not outcome.exceptions and not outcome.errors:
         return
     console.print(f"\n[bold]{name}, {outcome.check}[/]: exceptions")
     for item in outcome.exceptions:
         shown = " ".join(item["given"].split())[-90:]
-        console.print(f"  {item['id']}: {item['reference']!r} against {shown!r}", markup=False)
+        console.print(
+            f"  {item['id']}: {item['reference']!r} against {shown!r}", markup=False, soft_wrap=True
+        )
     for item in outcome.errors:
-        console.print(f"  {item['id']}: ERROR {item['error']}", markup=False)
+        console.print(f"  {item['id']}: ERROR {item['error']}", markup=False, soft_wrap=True)
 
 
 async def run(names: Sequence[str], folder: Path, console: Console) -> dict[str, list[Outcome]]:

@@ -39,7 +39,7 @@ _EQUAL_COMMANDS = (
     (re.compile(r"π"), r"\\pi "),
     (re.compile(r"∞"), r"\\infty "),
     (re.compile(r"√\s*(\d+)"), r"\\sqrt{\1}"),
-    (re.compile(r"\\(?:operatorname|mathop)\s*\{(arcsin|arccos|arctan)\}"), r"\\\1"),
+    (re.compile(r"\\(?:operatorname|mathop)\s*\{(?:arc|a)(sin|cos|tan)\}"), r"\\arc\1"),
 )
 
 
