@@ -49,8 +49,8 @@ async def run_in(method: Method, job: bytes, fds: tuple[int, ...], limits: Limit
         watch = _Watch(process, limits, method)
         await watch.until_dead(job, ready)
         if not watch.ready:
-            reason = watch.stderr.decode(errors="replace").strip()[-400:] or "no reason given"
-            raise SandboxError(f"the `{method}` sandbox could not be set up: {reason}")
+            said = watch.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            raise SandboxError(f"the `{method}` sandbox could not be set up: {said[-1][:300]}")
     outcome, code = watch.verdict()
     out, err = (data.decode(errors="replace") for data in (watch.stdout, watch.stderr))
     return Result(outcome, code, out, err, time.perf_counter() - started)
