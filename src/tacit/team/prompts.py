@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from tacit.engine.base import SILENCE_MARKER
+from tacit.registry import check_name
 from tacit.types import ChatMessage, Message
 
 Context = Mapping[str, Sequence[Message]]
@@ -61,10 +62,14 @@ INTRODUCTIONS: dict[str, str] = {
 
 TAGS = {"messages": "message", "solutions": "solution"}
 _FORGED_TAG = re.compile(
-    rf"<(?=\s*/?\s*(?:{'|'.join([*INTRODUCTIONS, *TAGS.values()])})\b)", re.IGNORECASE
+    rf"<(?=[^\w<>]*(?:{'|'.join([*INTRODUCTIONS, *TAGS.values()])})\b)", re.IGNORECASE
 )
+_BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
+"""What some readers take for the end of a line, besides the newline."""
 _FORGED_LABEL = re.compile(
-    r"^(\s*)(Problem|Question|Current solution|Comment|Hint)(\s*):", re.I | re.M
+    rf"((?:^|[{_BREAKS}])[^\w\n{_BREAKS}]*"
+    r"(?:Problem|Question|Current\s+solution|Comment|Hint)[^\w\n:：]*)[:：]",
+    re.IGNORECASE | re.MULTILINE,
 )
 _FIELD = re.compile(r"\{(instruction|agent)\}")
 
@@ -85,31 +90,42 @@ def tagged(part: str, question: str, context: Context) -> str:
     """The user message in our own form: the question, then each context under its line, in tags."""
     blocks = [question]
     for name, introduction in INTRODUCTIONS.items():
-        if spoken := [message for message in context.get(name, ()) if not message.silent]:
+        if spoken := _spoken(context.get(name, ())):
             tag = TAGS.get(name, name)
             blocks.append("\n".join([introduction, *(quote(tag, message) for message in spoken)]))
     return "\n\n".join(blocks)
 
 
+_THINK = " Let's think step by step and output the final answer within \\boxed{}."
+PUBLISHED_USER: dict[str, tuple[str, Mapping[str, tuple[str, str]], str]] = {
+    "hinter": ("", {}, ""),
+    "critic": ("Question: ", {"draft": ("\n\nCurrent solution: ", "")}, ""),
+    "solver": ("Problem: ", {"hint": (" (Hint: ", ")")}, _THINK),
+    "reviser": (
+        "Problem: ",
+        {"draft": ("\n\nCurrent Solution: ", ""), "comment": ("\n\nComment: ", "")},
+        _THINK,
+    ),
+}
+"""AgentPO's user messages: before the question, around each context, at the end."""
+
+
 def published(part: str, question: str, context: Context) -> str:
-    """The user message in AgentPO's published form (its released code, commit 8987a7e)."""
-    said = {
-        name: _plain(messages[0].text)
-        for name, messages in context.items()
-        if messages and not messages[0].silent
-    }
-    if part == "hinter":
-        return question
-    if part == "critic":
-        return f"Question: {question}\n\nCurrent solution: {said['draft']}"
-    if part == "reviser":
-        solution = f"Current Solution: {said['draft']}\n\nComment: {said['comment']}"
-        body = f"Problem: {question}\n\n{solution}"
-    elif part == "solver":
-        body = f"Problem: {question}" + (f" (Hint: {said['hint']})" if "hint" in said else "")
-    else:
+    """The user message in AgentPO's published form (its released code, commit 8987a7e).
+
+    What that form has no place for is said in ours, rather than left out.
+    """
+    said = {name: spoken for name, messages in context.items() if (spoken := _spoken(messages))}
+    before, places, after = PUBLISHED_USER.get(part, ("", {}, ""))
+    fits = said.keys() <= places.keys() and all(len(spoken) == 1 for spoken in said.values())
+    if part not in PUBLISHED_USER or not fits:
         return tagged(part, question, context)
-    return f"{body} Let's think step by step and output the final answer within \\boxed{{}}."
+    quoted = [
+        f"{opening}{_plain(said[name][0].text)}{closing}"
+        for name, (opening, closing) in places.items()
+        if name in said
+    ]
+    return "".join([before, question, *quoted, after])
 
 
 PUBLISHED_PARTS = PARTS | {
@@ -142,6 +158,9 @@ def build(
 ) -> tuple[ChatMessage, ...]:
     """The chat messages of one call. `system` replaces the part's own text."""
     parts, user = FORMS[form]
+    check_name("part", part, parts)
+    for name in context:
+        check_name("context", name, INTRODUCTIONS)
     told = fill(parts[part] if system is None else system, instruction=instruction, agent=agent)
     if may_be_silent:
         told = f"{told} {SILENCE_SENTENCE}".strip()
@@ -149,12 +168,21 @@ def build(
     return (*messages, ChatMessage("user", user(part, question, context)))
 
 
+def _spoken(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if not message.silent]
+
+
 def _plain(text: str) -> str:
     """Escape for the published form, which quotes by brackets and by labels at line starts."""
-    text = _FORGED_TAG.sub("&lt;", _FORGED_LABEL.sub(r"\1\2\3 -", text))
-    depth, out = 0, []
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        out.append("]" if depth < 0 else char)
-        depth = max(depth, 0)
+    text = _FORGED_TAG.sub("&lt;", _FORGED_LABEL.sub(r"\1 -", text))
+    out, opened = list(text), []
+    for place, char in enumerate(text):
+        if char == "(":
+            opened.append(place)
+        elif char == ")" and opened:
+            opened.pop()
+        elif char == ")":
+            out[place] = "&#41;"
+    for place in opened:
+        out[place] = "&#40;"
     return "".join(out)
