@@ -106,6 +106,8 @@ class Call:
     choice: Choice = Choice.FREE
     silence_logprob: float | None = None
     """log π(silence | prompt), where silence was allowed and the engine can say."""
+    part: str = ""
+    """What it was asked to be in this call: `solver`, `hinter`, …; see team/prompts.py."""
     round: int = 0
     seconds: float = 0.0
     path_tokens: int = 0

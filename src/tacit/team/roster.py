@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError
@@ -52,7 +54,11 @@ class Roster:
         return Team(self.agents, task, setting, on_call)
 
     async def play(self, team: Team) -> Message:
-        return await self.topology.play(team.task, team, **self.options)
+        answer = await self.topology.play(team.task, team, **self.options)
+        if not isinstance(answer, Message):
+            given = type(answer).__name__
+            raise TypeError(f"a topology must return the answering Message, not {given}")
+        return answer
 
 
 def find_topology(name: str) -> Topology:
@@ -71,17 +77,34 @@ def check_team(config: TeamConfig, place: str = "team") -> Topology:
     """Everything that can be said of a team's config without a model; returns its topology."""
     topology = find_topology(config.topology)
     _check_roles(config, topology, place)
-    known = [p.name for p in inspect.signature(topology.play).parameters.values()][2:]
-    for option in config.options:
+    _check_options(config, topology, place)
+    return topology
+
+
+def _check_options(config: TeamConfig, topology: Topology, place: str) -> None:
+    """Names against the function's parameters, values against their annotations."""
+    known = dict(list(inspect.signature(topology.play).parameters.items())[2:])
+    for option, value in config.options.items():
         if option not in known:
             hint = did_you_mean(option, known) if known else "it takes none"
             raise ConfigError(
                 f"{place}.options.{option}: {config.topology} has no such option; {hint}"
             )
-    for option, value in config.options.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-            raise ConfigError(f"{place}.options.{option}: must be at least 1, got {value}")
-    return topology
+        _check_value(f"{place}.options.{option}", value, known[option].annotation)
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in config.options:
+            raise ConfigError(f"{place}.options: {config.topology} needs `{option}: …`")
+
+
+def _check_value(place: str, value: Any, annotation: Any) -> None:
+    if annotation is not inspect.Parameter.empty and not isinstance(annotation, str):
+        try:
+            TypeAdapter(annotation).validate_python(value, strict=True)
+        except ValidationError as error:
+            complaint = error.errors()[0]["msg"].lower()
+            raise ConfigError(f"{place}: {complaint}, got {value!r}") from None
+    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        raise ConfigError(f"{place}: must be at least 1, got {value}")
 
 
 def _check_roles(config: TeamConfig, topology: Topology, place: str) -> None:

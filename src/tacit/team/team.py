@@ -5,7 +5,6 @@ A topology is an async function `(task, team) -> Message`; its control flow is w
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,8 +17,47 @@ from tacit.types import Call, Choice, Message, Task
 
 Said = Message | str | Sequence[Message] | None
 
-_PATH: ContextVar[tuple[int, float]] = ContextVar("path", default=(0, 0.0))
-"""Generated tokens and seconds on the chain of calls that led to this point of the topology."""
+
+@dataclass(slots=True)
+class Branch:
+    """One strand of an episode: the episode itself, or one of the things asked `together`.
+
+    Each strand numbers and keeps its own calls, so that neither depends on who finishes first.
+    """
+
+    place: tuple[int, ...] = ()
+    calls: list[Call] = field(default_factory=list)
+    path_tokens: int = 0
+    """Generated tokens and seconds on the longest chain of calls that led here."""
+    path_seconds: float = 0.0
+    asked: dict[str, int] = field(default_factory=dict)
+    splits: int = 0
+
+    def number(self, agent: str) -> str:
+        """Which call of this agent comes next: `2`, or `1.3.2` in a strand of its own."""
+        self.asked[agent] = self.asked.get(agent, 0) + 1
+        return ".".join(map(str, (*self.place, self.asked[agent])))
+
+    def split(self, ways: int) -> list["Branch"]:
+        self.splits += 1
+        return [
+            Branch(
+                (*self.place, self.splits, way),
+                path_tokens=self.path_tokens,
+                path_seconds=self.path_seconds,
+            )
+            for way in range(1, ways + 1)
+        ]
+
+    def join(self, branches: Sequence["Branch"]) -> None:
+        """Take the calls in the order in which they were asked for; the slowest sets the path."""
+        for branch in branches:
+            self.calls += branch.calls
+            self.path_tokens = max(self.path_tokens, branch.path_tokens)
+            self.path_seconds = max(self.path_seconds, branch.path_seconds)
+
+
+_BRANCH: ContextVar[Branch] = ContextVar("branch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +89,10 @@ class Setting:
 
 
 class Team:
-    """The agents of one episode. `team.hinter` is the agent of that role, `team.all(role)` all."""
+    """The agents of one episode. `team.hinter` is the agent of that role, `team.all(role)` all.
+
+    It is made inside the asyncio task that plays the episode.
+    """
 
     def __init__(
         self,
@@ -62,10 +103,10 @@ class Team:
     ) -> None:
         self.task = task
         self.setting = setting
-        self.calls: list[Call] = []
+        self.whole = Branch()
+        _BRANCH.set(self.whole)
         self._on_call = on_call
         self._seats = [Seat(agent, self) for agent in agents]
-        self._asked: Counter[str] = Counter()
 
     def __getattr__(self, role: str) -> "Seat":
         seats = self.all(role)
@@ -81,27 +122,31 @@ class Team:
 
     async def together(self, *asks: Coroutine[None, None, Message]) -> list[Message]:
         """Ask several at once. They share a start, and the slowest chain is the critical path."""
+        here = _BRANCH.get()
+        branches = here.split(len(asks))
 
-        async def branch(ask: Coroutine[None, None, Message]) -> tuple[Message, tuple[int, float]]:
-            return await ask, _PATH.get()
+        async def follow(branch: Branch, ask: Coroutine[None, None, Message]) -> Message:
+            _BRANCH.set(branch)
+            return await ask
 
         try:
             async with asyncio.TaskGroup() as group:
-                branches = [group.create_task(branch(ask)) for ask in asks]
-        except* Exception as errors:
+                tasks = [
+                    group.create_task(follow(branch, ask))
+                    for branch, ask in zip(branches, asks, strict=True)
+                ]
+        except BaseExceptionGroup as errors:
             raise _first(errors) from None
-        done = [task.result() for task in branches]
-        _PATH.set((max(path[0] for _, path in done), max(path[1] for _, path in done)))
-        return [message for message, _ in done]
+        finally:
+            here.join(branches)
+            for ask in asks:
+                ask.close()  # one that was cancelled before it began
+        return [task.result() for task in tasks]
 
     def record(self, call: Call) -> None:
-        self.calls.append(call)
+        _BRANCH.get().calls.append(call)
         if self._on_call:
             self._on_call(call)
-
-    def call_number(self, agent: str) -> int:
-        self._asked[agent] += 1
-        return self._asked[agent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +173,9 @@ class Seat:
         """One call. `silent=False` takes the choice of silence away; context goes in quoted."""
         agent, setting = self.agent, self.team.setting
         allowed = silent and agent.may_be_silent
+        part = part or agent.part
         messages = build(
-            part or agent.part,
+            part,
             question,
             {name: _messages(said) for name, said in context.items()},
             agent=agent.name,
@@ -138,7 +184,7 @@ class Seat:
             system=agent.config.system,
             may_be_silent=allowed,
         )
-        number = self.team.call_number(agent.name)
+        number = _BRANCH.get().number(agent.name)
         request = Request(
             messages=messages,
             prompt_ids=_checked(agent, agent.engine.encode(messages)),
@@ -148,7 +194,7 @@ class Seat:
             ),
             silence=self._rule() if allowed else None,
         )
-        return await self._call(request, round)
+        return await self._call(request, part, round)
 
     def _sampling(self) -> Sampling:
         agent = self.agent
@@ -172,13 +218,13 @@ class Seat:
             floor=self.team.setting.floor,
         )
 
-    async def _call(self, request: Request, round: int) -> Message:
+    async def _call(self, request: Request, part: str, round: int) -> Message:
         started = time.perf_counter()
         done = await self.agent.engine.generate(request)
         seconds = time.perf_counter() - started
-        tokens_before, seconds_before = _PATH.get()
-        path = (tokens_before + done.usage.generated, seconds_before + seconds)
-        _PATH.set(path)
+        branch = _BRANCH.get()
+        branch.path_tokens += done.usage.generated
+        branch.path_seconds += seconds
         silent = request.silence is not None and is_silence(done.text)
         self.team.record(
             Call(
@@ -196,21 +242,13 @@ class Seat:
                 silent=silent,
                 choice=request.silence.choice if request.silence else Choice.FREE,
                 silence_logprob=done.silence_logprob,
+                part=part,
                 round=round,
                 seconds=seconds,
-                path_tokens=path[0],
+                path_tokens=branch.path_tokens,
             )
         )
         return Message(self.agent.name, "" if silent else done.text, silent)
-
-
-def reset_path() -> None:
-    """Start an episode's critical path; each episode runs in an asyncio task of its own."""
-    _PATH.set((0, 0.0))
-
-
-def path_seconds() -> float:
-    return _PATH.get()[1]
 
 
 def _messages(said: Said) -> Sequence[Message]:

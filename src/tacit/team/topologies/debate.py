@@ -5,17 +5,16 @@
 debater the same advice in every round; the protocol is otherwise unchanged.
 """
 
-from tacit.errors import ConfigError
+from typing import Literal
+
 from tacit.team.team import Seat, Team
 from tacit.team.vote import majority
 from tacit.types import Message, Task
 
-SHAPES = ("full", "sparse", "centralised")
+Shape = Literal["full", "sparse", "centralised"]
 
 
-async def debate(task: Task, team: Team, rounds: int = 2, shape: str = "full") -> Message:
-    if shape not in SHAPES:
-        raise ConfigError(f"team.options.shape: unknown `{shape}`; known: {', '.join(SHAPES)}")
+async def debate(task: Task, team: Team, rounds: int = 2, shape: Shape = "full") -> Message:
     debaters = team.all("debater")
     advice = await team.collaborator.ask(task.question) if team.has("collaborator") else None
     said = await team.together(
@@ -31,7 +30,7 @@ async def debate(task: Task, team: Team, rounds: int = 2, shape: str = "full") -
     return majority(task, said)
 
 
-def _seen(debaters: list[Seat], said: list[Message], shape: str) -> list[list[Message]]:
+def _seen(debaters: list[Seat], said: list[Message], shape: Shape) -> list[list[Message]]:
     """What each debater is shown of the last round: its own answer first, then its peers'."""
     n = len(debaters)
     peers: dict[str, list[list[int]]] = {
