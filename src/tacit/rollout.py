@@ -1,13 +1,13 @@
 """Playing episodes, many at once. A failed episode is data: recorded, left out, never scored 0."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from tacit.errors import EngineError, GradingError, RunError
 from tacit.grading import grade
 from tacit.team.roster import Roster
-from tacit.team.team import Setting, path_seconds, reset_path
+from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Task
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
@@ -29,7 +29,6 @@ async def play_episode(
     on_call: Callable[[Call], None] | None = None,
 ) -> Episode:
     """Play and grade one task. Only failures of engines and graders are caught; bugs are not."""
-    reset_path()
     team = roster.seat(job.task, job.setting, on_call)
     answer, graded, error = "", None, None
     try:
@@ -41,11 +40,11 @@ async def play_episode(
         task_id=job.task.id,
         sample=job.setting.sample,
         level=job.task.level,
-        calls=tuple(team.calls),
+        calls=tuple(team.whole.calls),
         answer=answer,
         grade=graded,
         error=error,
-        seconds=path_seconds(),
+        seconds=team.whole.path_seconds,
     )
 
 
@@ -56,15 +55,19 @@ async def play_all(
     concurrency: int = 64,
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
+    succeeded: int = 0,
 ) -> list[Episode]:
     """Play every job, at most so many at once; episodes come back in the order of the jobs.
 
-    When the first episodes all fail there is no point in going on: RunError with the reason.
+    When the first episodes all fail there is no point in going on: RunError with the reason, unless
+    some `succeeded` before.
     """
     queue = list(enumerate(jobs))[::-1]
+    enough = min(len(queue), max(8, concurrency))
     done: dict[int, Episode] = {}
 
     async def player() -> None:
+        nonlocal succeeded
         while queue:
             number, job = queue.pop()
             # A task of its own, so that the critical path of one episode never leaks into the next.
@@ -72,18 +75,14 @@ async def play_all(
             done[number] = episode
             if on_episode:
                 on_episode(episode)
-            _stop_if_hopeless(list(done.values()) if episode.error else (), len(queue), concurrency)
+            succeeded += episode.error is None
+            if not succeeded and len(done) >= enough:
+                raise RunError(f"no episode succeeded out of {len(done)}: {episode.error}")
 
     async with _plain_errors(), asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(queue))):
             group.create_task(player())
     return [done[number] for number in sorted(done)]
-
-
-def _stop_if_hopeless(episodes: Sequence[Episode], left: int, concurrency: int) -> None:
-    enough = left == 0 or len(episodes) >= max(8, concurrency)
-    if episodes and enough and all(episode.error for episode in episodes):
-        raise RunError(f"no episode succeeded out of {len(episodes)}: {episodes[-1].error}")
 
 
 class _plain_errors:
