@@ -81,10 +81,11 @@ def paired(
 def mcnemar(only_first: int, only_second: int) -> float:
     """Exact two-sided p: a fair coin over the tasks that only one of the two solved."""
     n, k = only_first + only_second, min(only_first, only_second)
-    if n == 0:
-        return 1.0
-    tail = float(sum(math.comb(n, i) for i in range(k + 1)) / 2**n)
-    return min(1.0, 2 * tail)
+    tail, ways = 0, 1
+    for i in range(k + 1):
+        tail += ways
+        ways = ways * (n - i) // (i + 1)  # n over i + 1
+    return min(1.0, 2 * tail / 2**n)
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:

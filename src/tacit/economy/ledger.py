@@ -1,5 +1,6 @@
 """Who spent which tokens, and what they cost. Prices are per million; unknown is an error."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,21 +43,23 @@ def load_prices(path: str | Path) -> PriceTable:
     """Read `date:`, `currency:` and `models: {name: {input:, output:, cached:}}`."""
     try:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        models = {name: Price(**price) for name, price in tree["models"].items()}
-        table = PriceTable(date=str(tree["date"]), models=models)
-    except FileNotFoundError:
-        raise ConfigError(f"prices: no file `{path}`") from None
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        models = {str(name): Price(**price) for name, price in tree["models"].items()}
+        date, currency = str(tree["date"]), str(tree.get("currency", "USD"))
+    except OSError as error:
+        raise ConfigError(f"prices: `{path}` cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"prices: `{path}` needs `date:` and `models:` with `input:` and `output:` "
-            f"per million tokens ({error})"
+            f"per million tokens ({' '.join(str(error).split())})"
         ) from None
     for name, price in models.items():
-        if min(price.input, price.output, price.cached or 0.0) < 0:
-            raise ConfigError(f"prices: `{path}`: the price of `{name}` is negative")
-    return PriceTable(
-        date=table.date, currency=str(tree.get("currency", "USD")), models=table.models
-    )
+        for amount in (price.input, price.output, price.cached or 0.0):
+            if type(amount) not in (int, float) or not 0 <= amount < math.inf:
+                raise ConfigError(
+                    f"prices: `{path}`: the price of `{name}` must be numbers of 0 or more, "
+                    f"got {amount!r}"
+                )
+    return PriceTable(date=date, currency=currency, models=models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
