@@ -85,7 +85,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
     for i in range(k + 1):
         tail += ways
         ways = ways * (n - i) // (i + 1)  # n over i + 1
-    return min(1.0, 2 * tail / 2**n)
+    return min(1.0, 2 * tail / (1 << n))
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
