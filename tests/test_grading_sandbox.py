@@ -284,6 +284,29 @@ async def test_a_cancelled_run_kills_its_process(run: Run) -> None:
         assert await asyncio.wait_for(asyncio.to_thread(pipe.read), 10) == b""
 
 
+PARENT = """
+import asyncio, sys
+from tacit.grading import sandbox
+program = "import os, sys, time; os.write(int(sys.argv[1]), b'alive'); time.sleep(600)"
+fd = int(sys.argv[2])
+asyncio.run(sandbox.run(program, str(fd), fds=(fd,), method=sandbox.Method(sys.argv[1])))
+"""
+
+
+def test_a_killed_parent_takes_its_program_along(method: Method, tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    words = [sys.executable, "-c", PARENT, method, str(write_end)]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with (
+        subprocess.Popen(words, pass_fds=[write_end], env=environment) as parent,
+        os.fdopen(read_end, "rb") as pipe,
+    ):
+        os.close(write_end)
+        assert pipe.read(5) == b"alive"
+        parent.kill()
+        assert pipe.read() == b""
+
+
 # --- what is reported ------------------------------------------------------------------------
 
 

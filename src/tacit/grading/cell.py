@@ -16,6 +16,8 @@ from tacit.grading.plan import CODES, Limits, Method, Outcome, command, make_pla
 
 START_SECONDS = 60.0
 """In which the walls must be up; then the program's own time begins."""
+END_SECONDS = 60.0
+"""In which every process must be dead once it has been killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,18 @@ class _Watch:
             self.stopped = self.stopped or Outcome.TIMEOUT
         finally:
             self._kill()
-            await readers
-            await self.process.wait()
+            await self._last_words(readers)
             if self.pidfd is not None:
                 os.close(self.pidfd)
+
+    async def _last_words(self, readers: "asyncio.Future[tuple[None, None]]") -> None:
+        """Its output ends when the last process that could write to it is dead."""
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await readers
+                await self.process.wait()
+        except TimeoutError:
+            raise SandboxError(f"processes of a `{self.method}` sandbox cannot be killed") from None
 
     async def _feed(self, job: bytes) -> None:
         stdin = self.process.stdin
