@@ -52,6 +52,19 @@ def compare(
 
 
 @app.command()
+def train(
+    source: Source, overrides: Overrides = None, out: Out = None, as_json: AsJson = False
+) -> None:
+    """Train a team; the same command on a run folder goes on where it stopped."""
+    from tacit.config import load_config
+    from tacit.training import run_training
+
+    config = load_config(source, overrides or ())
+    continued = Path(source) if Path(source).is_dir() else Path("runs") / config.name
+    asyncio.run(run_training(config, out or continued, as_json=as_json))
+
+
+@app.command()
 def play(
     question: Annotated[str, typer.Argument(help="What to ask the team.")],
     source: Annotated[str, typer.Option("--team", help="Config, run or recipe.")] = "pocket-hint",

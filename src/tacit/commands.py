@@ -20,7 +20,7 @@ from tacit.console import (
     show_grade,
     summary_table,
 )
-from tacit.errors import ConfigError
+from tacit.errors import RunError
 from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
 from tacit.rollout import Job, play_episode
 from tacit.runfolder import RunFolder
@@ -33,11 +33,12 @@ from tacit.types import Episode, Grade, Task
 async def run_evaluation(config: Config, folder: Path, *, as_json: bool) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
     teams, tasks, prices = teams_of(config), tasks_of(config.tasks), prices_of(config)
-    run = RunFolder.open(folder, config)
+    RunFolder.check(folder, config)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
     with episode_progress() as progress:
         async with open_engines(config, teams) as engines:
+            run = RunFolder.open(folder, config)
             for name, team in teams.items():
                 bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
                 episodes[name] = await evaluate_team(
@@ -120,7 +121,7 @@ async def run_play(config: Config, question: str, answer: str | None) -> None:
         else:
             episode = await play_episode(roster, job, on_call=show_call)
     if episode.error:
-        raise ConfigError(f"the episode failed: {episode.error}")
+        raise RunError(f"the episode failed: {episode.error}")
     if answer is not None and episode.grade:
         show_grade(episode.grade, answer)
     usage = episode.usage
@@ -134,9 +135,9 @@ def list_tasks() -> None:
     for header in ("name", "splits", "licence", "what"):
         table.add_column(header)
     for entry in describe():
-        splits = ", ".join(f"{split} {rows}" for split, rows in entry["splits"].items())
-        what = entry["description"] + (" (evaluation only)" if entry["evaluation_only"] else "")
-        table.add_row(entry["name"], splits, entry["licence"], what)
+        splits = ", ".join(f"{split} {rows or '∞'}" for split, rows in entry.splits.items())
+        what = entry.description + (" (evaluation only)" if entry.evaluation_only else "")
+        table.add_row(entry.name, splits, entry.licence, what)
     out.print(table)
     out.print("Files are read from TACIT_DATA or `tasks.folder`; `tasks.hub: true` downloads them.")
 

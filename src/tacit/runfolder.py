@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from tacit.config import Config, parse_config
 from tacit.errors import ConfigError
@@ -29,8 +29,18 @@ class RunFolder:
     @classmethod
     def open(cls, path: str | Path, config: Config) -> "RunFolder":
         """Start or continue a run; a folder that holds another experiment is left alone."""
+        run = cls.check(path, config)
+        if not (run.path / "config.json").exists():
+            run.write_json("config.json", config.model_dump(mode="json"))
+        return run
+
+    @classmethod
+    def check(cls, path: str | Path, config: Config) -> "RunFolder":
+        """Refuse what `open` would refuse, and write nothing: for before models load."""
         run = cls(path)
         resolved = config.model_dump(mode="json")
+        if run.path.exists() and not run.path.is_dir():
+            raise ConfigError(f"`{path}` is a file: name a folder with --out")
         if (run.path / "config.json").exists():
             if run.read_json("config.json") != resolved:
                 changed = ", ".join(_changed(run.read_json("config.json"), resolved))
@@ -38,12 +48,12 @@ class RunFolder:
                     f"`{path}` holds a run with another config ({changed} differ): "
                     "name another folder with --out, or remove this one"
                 )
-        elif run.path.exists() and any(run.path.iterdir()):
+        elif run.path.exists() and any(
+            not _is_torn(file, "config.json") for file in run.path.iterdir()
+        ):
             raise ConfigError(
                 f"`{path}` is not a run folder and not empty: name another with --out"
             )
-        else:
-            run.write_json("config.json", resolved)
         return run
 
     @classmethod
@@ -74,14 +84,28 @@ class RunFolder:
         self.append(f"episodes/{name}.jsonl", EPISODE.dump_json(episode))
 
     def episodes(self, name: str) -> Iterator[Episode]:
-        for line in read_lines(self.path / "episodes" / f"{name}.jsonl"):
-            yield EPISODE.validate_json(line)
+        path = self.path / "episodes" / f"{name}.jsonl"
+        for number, line in enumerate(read_lines(path), start=1):
+            try:
+                yield EPISODE.validate_json(line)
+            except ValidationError:
+                raise ConfigError(
+                    f"{path} line {number} is no episode: remove that line, and it is played again"
+                ) from None
 
     def mend(self, name: str) -> None:
         """Cut a torn last line off, so that what is appended next starts on a line of its own."""
         target = self.path / name
         if target.exists() and (data := target.read_bytes()) and not data.endswith(b"\n"):
             write_atomically(target, data[: data.rfind(b"\n") + 1])
+
+    def cut(self, name: str, size: int) -> None:
+        """Shorten a file to what a checkpoint knows of it."""
+        target = self.path / name
+        if target.exists():
+            if target.stat().st_size < size:
+                raise ConfigError(f"{target} is shorter than its checkpoint says: it was changed")
+            os.truncate(target, size)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
@@ -104,6 +128,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _is_torn(file: Path, name: str) -> bool:
+    """Whether it is what being killed inside `write_atomically` leaves behind."""
+    return file.name.startswith(f".{name}.")
 
 
 def _changed(old: Any, new: Any, place: str = "") -> Iterator[str]:

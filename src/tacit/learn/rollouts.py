@@ -45,6 +45,12 @@ class Player:
             raise RunError(f"no group of step {step} could be played: {errors[0]}")
         return whole
 
+    async def play_silent(self, tasks: Sequence[Task]) -> list[Episode]:
+        """One episode of each task in which everyone who may be silent is."""
+        quiet = dict.fromkeys(self.choosing, Choice.SILENT)
+        jobs = [Job(task, self._setting(0, 0, quiet)) for task in tasks]
+        return await play_all(self.roster, jobs, concurrency=self.config.train.concurrency)
+
     def _group(
         self,
         task: Task,

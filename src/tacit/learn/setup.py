@@ -1,0 +1,166 @@
+"""What a training run is made of: tasks, frozen engines, policies and their engines."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tacit.config import Config, TeamConfig
+from tacit.engine.base import Engine
+from tacit.engine.factory import open_engine
+from tacit.engine.load import LoadedModel, load_model
+from tacit.engine.local import LocalEngine
+from tacit.errors import ConfigError
+from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
+from tacit.learn.update import Updater
+from tacit.session import tasks_of
+from tacit.tasks import check_trainable, drop_leaks
+from tacit.team.roster import Roster, build_roster, check_team
+from tacit.types import Task
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """Everything that exists while a run trains."""
+
+    config: Config
+    team: TeamConfig
+    roster: Roster
+    train_tasks: list[Task]
+    test_tasks: list[Task]
+    dropped_leaks: int
+    policies: dict[str, Policy]
+    updaters: dict[str, Updater]
+    trained_engines: list[LocalEngine]
+    frozen: dict[str, LoadedModel]
+    fingerprints: dict[str, str]
+    roles: dict[str, str]
+    """Agent name → role, of the trained ones."""
+    engines: dict[str, Engine]
+    """Frozen, by model: for teams that a run is compared with."""
+
+
+def check_training(config: Config) -> TeamConfig:
+    """Everything that can be refused before a model loads."""
+    if config.team is None:
+        raise ConfigError("nothing to train: the config has no `team:`")
+    if config.train_tasks is None:
+        raise ConfigError("nothing to train on: add `train_tasks:`")
+    check_team(config.team)
+    policy_names(config, config.team)
+    for role, agent in config.team.agents.items():
+        if agent.trained and (agent.top_p != 1.0 or agent.top_k != 0):
+            raise ConfigError(
+                f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
+                "since anything else biases the ratio the loss is made of"
+            )
+        if agent.trained and agent.temperature not in (None, 1.0):
+            raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
+    check_trainable(
+        config.train_tasks.name,
+        config.train_tasks.split,
+        allow_canaried=config.train_tasks.allow_canaried,
+    )
+    if config.reward.shape == "multiplicative" and config.budget.tokens:
+        raise ConfigError(
+            "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
+        )
+    if config.reward.shape == "priced" and not (config.prices and config.budget.money):
+        raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
+    return config.team
+
+
+@asynccontextmanager
+async def open_stage(config: Config) -> AsyncIterator[Stage]:
+    """Load models and data, build policies, and close it all at the end."""
+    team = check_training(config)
+    assert config.train_tasks is not None
+    test_tasks = tasks_of(config.tasks)
+    train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks), test_tasks)
+    if not train_tasks:
+        raise ConfigError("train_tasks: every task is also among the held-out tasks")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    engines: dict[str, Engine] = {}
+    loaded: dict[str, LoadedModel] = {}
+    trained_engines: list[LocalEngine] = []
+    try:
+        for name in _models(config, team):
+            engines[name] = _open(name, config, loaded)
+        names = policy_names(config, team)
+        bases = {role: loaded[team.agents[role].model] for role in names}
+        policies = build_policies(names, bases, config.policy, config.seed)
+        serving = {name: _serve(policy, config) for name, policy in policies.items()}
+        trained_engines = list(serving.values())
+        by_role: dict[str, Engine] = {
+            role: serving[names[role]] if role in names else engines[agent.model]
+            for role, agent in team.agents.items()
+        }
+        roster = build_roster(team, by_role)
+        yield Stage(
+            config=config,
+            team=team,
+            roster=roster,
+            train_tasks=train_tasks,
+            test_tasks=test_tasks,
+            dropped_leaks=leaks,
+            policies=policies,
+            updaters={name: _updater(policy, config, team) for name, policy in policies.items()},
+            trained_engines=trained_engines,
+            frozen=loaded,
+            fingerprints={name: fingerprint(model.module) for name, model in loaded.items()},
+            roles={agent.name: agent.role for agent in roster.agents if agent.role in names},
+            engines=engines,
+        )
+    finally:
+        for engine in (*trained_engines, *engines.values()):
+            await engine.close()
+
+
+def _models(config: Config, team: TeamConfig) -> list[str]:
+    teams = [team, *config.teams.values()]
+    return list(dict.fromkeys(agent.model for one in teams for agent in one.agents.values()))
+
+
+def _open(name: str, config: Config, loaded: dict[str, LoadedModel]) -> Engine:
+    model = config.model_named(name)
+    if model.engine != "local":
+        return open_engine(name, model)
+    loaded[name] = load_model(model.path, name=name, device=model.device, dtype=model.dtype)
+    return LocalEngine(loaded[name], rows=model.rows, context=model.context)
+
+
+def _serve(policy: Policy, config: Config) -> LocalEngine:
+    model = config.model_named(policy.base.name)
+    return LocalEngine(
+        policy.loaded,
+        policy=policy.name,
+        rows=model.rows,
+        context=model.context,
+        activate=policy.on,
+    )
+
+
+def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
+    module: Any = policy.loaded.module
+    if config.train.gradient_checkpointing:
+        module.gradient_checkpointing_enable({"use_reentrant": False})
+    return Updater(
+        policy=policy,
+        loss=config.loss,
+        silence=config.silence,
+        schedule=config.optimizer,
+        steps=config.train.steps,
+        updates=config.train.updates,
+        microbatch_tokens=config.train.microbatch_tokens,
+        max_length=max(agent.max_tokens for agent in team.agents.values() if agent.trained),
+    )
+
+
+def spread(stage: Stage) -> Mapping[str, int]:
+    """How many weights learn, by policy."""
+    return {
+        name: sum(weight.numel() for weight in policy.parameters.values())
+        for name, policy in stage.policies.items()
+    }

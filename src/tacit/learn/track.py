@@ -1,0 +1,95 @@
+"""Sending metrics to trackers. One that fails while training is left out; at start it must work."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from tacit.errors import ConfigError
+from tacit.registry import lookup
+
+
+class Tracker(Protocol):
+    def log(self, metrics: Mapping[str, float], step: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Trackio:
+    def __init__(self, name: str, folder: str, config: Mapping[str, Any]) -> None:
+        import trackio
+
+        self._run = trackio.init(project="tacit", name=name, config=dict(config))
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Wandb:
+    def __init__(self, name: str, folder: str, config: Mapping[str, Any]) -> None:
+        import wandb
+
+        self._run = wandb.init(project="tacit", name=name, dir=folder, config=dict(config))
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class TensorBoard:
+    def __init__(self, name: str, folder: str, config: Mapping[str, Any]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(folder)
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for metric, value in metrics.items():
+            self._writer.add_scalar(metric, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+TRACKERS: dict[str, Callable[[str, str, Mapping[str, Any]], Tracker]] = {
+    "trackio": Trackio,
+    "wandb": Wandb,
+    "tensorboard": TensorBoard,
+}
+EXTRAS = {"trackio": "track", "wandb": "wandb", "tensorboard": "tensorboard"}
+
+
+class Fan:
+    """All trackers of a run."""
+
+    def __init__(
+        self, names: Sequence[str], run: str, folder: str, config: Mapping[str, Any]
+    ) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        for name in names:
+            make = lookup("tracker", name, TRACKERS)
+            try:
+                self._trackers[name] = make(run, folder, config)
+            except ImportError as error:
+                extra = EXTRAS.get(name, name)
+                raise ConfigError(
+                    f"train.trackers: `{name}` is not installed ({error}): "
+                    f"pip install 'tacit[{extra}]'"
+                ) from error
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._each(lambda tracker: tracker.log(metrics, step))
+
+    def close(self) -> None:
+        self._each(lambda tracker: tracker.close())
+
+    def _each(self, act: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                act(tracker)
+            except Exception as error:
+                print(f"tacit: tracker {name} failed and is left out: {error}", file=sys.stderr)
+                del self._trackers[name]

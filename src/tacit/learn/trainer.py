@@ -1,0 +1,416 @@
+"""The training loop: play, judge, update, price, log; evaluate and save now and then.
+
+A run is its folder. Whatever may differ between equal runs (times) goes to `timing.jsonl`; all else
+is the same line for line whether a run was interrupted or not.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.economy.budget import (
+    Dual,
+    DualSettings,
+    check_budget,
+    start_dual,
+    step_dual,
+    unreachable,
+)
+from tacit.economy.reward import Multipliers, RewardSettings, overlong_penalty
+from tacit.evaluate import Summary, evaluate_team, summarise
+from tacit.learn.advantage import Difficulty, difficulty
+from tacit.learn.batch import Choice, Row
+from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.credit import Batch, CreditSettings, Played, credit
+from tacit.learn.metrics import empty_share, step_metrics
+from tacit.learn.policy import check_frozen
+from tacit.learn.rollouts import Player, make_player
+from tacit.learn.sampler import TaskSampler
+from tacit.learn.score import score
+from tacit.learn.setup import Stage
+from tacit.learn.silence import Warmup, step_warmup
+from tacit.learn.track import Fan
+from tacit.learn.update import Updated
+from tacit.registry import lookup
+from tacit.runfolder import EPISODE, RunFolder
+from tacit.session import prices_of
+from tacit.types import Episode
+
+OVER_BUDGET = 1.1
+"""A checkpoint may cost so much of its budget and still count as within it."""
+BASE_LOSS_ROWS = 16
+"""Messages a step whose loss under the frozen base is looked at: private codes show there."""
+
+
+@dataclass(slots=True)
+class State:
+    """What a checkpoint keeps beside weights: with it a run goes on as if never stopped."""
+
+    step: int = 0
+    position: int = 0
+    duals: dict[str, Dual] = field(default_factory=dict)
+    warmup: Warmup = field(default_factory=lambda: Warmup(limit=0))
+    best: dict[str, Any] | None = None
+    worse: int = 0
+    """Evaluations since the best one."""
+    dead: int = 0
+    """Steps in a row without any signal."""
+    stopped: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "State":
+        own = {name: tree[name] for name in cls.__slots__}
+        own["duals"] = {name: Dual(**dual) for name, dual in own["duals"].items()}
+        own["warmup"] = Warmup(**{**own["warmup"], "gaps": tuple(own["warmup"]["gaps"])})
+        return cls(**own)
+
+
+@dataclass(slots=True, eq=False)
+class Trainer:
+    stage: Stage
+    run: RunFolder
+    on_step: Callable[[dict[str, float]], None] = lambda numbers: None
+    on_note: Callable[[str], None] = lambda sentence: None
+    state: State = field(init=False)
+    player: Player = field(init=False)
+    checkpoints: Checkpoints = field(init=False)
+    sampler: TaskSampler = field(init=False)
+    duals: dict[str, DualSettings] = field(init=False)
+    credit_settings: CreditSettings = field(init=False)
+    trackers: Fan = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.stage.config
+        self.player = make_player(self.stage.roster, config, self.stage.team)
+        self.checkpoints = Checkpoints(self.run.path / "checkpoints")
+        self.duals = dual_settings(self.stage)
+        self.credit_settings = credit_settings(self.stage, self.player)
+        warmup = Warmup(limit=config.silence.warmup_steps if self.player.silent_plays else 0)
+        duals = {n: start_dual(s, warming=not warmup.over) for n, s in self.duals.items()}
+        self.state = State(duals=duals, warmup=warmup)
+        self.sampler = TaskSampler(self.stage.train_tasks, config.seed)
+        folder = str(self.run.path / "tracker")
+        self.trackers = Fan(
+            config.train.trackers, config.name, folder, config.model_dump(mode="json")
+        )
+
+    async def train(self) -> State:
+        """Run to the last step, from wherever the folder's last checkpoint left off."""
+        await self._resume()
+        if self.state.step == 0:
+            await self._check_budgets()
+            await self._evaluate()
+            self._save()
+        while self.state.step < self.stage.config.train.steps and not self.state.stopped:
+            await self._step()
+        check_frozen(self.stage.fingerprints, self.stage.frozen)
+        self.trackers.close()
+        return self.state
+
+    async def _step(self) -> None:
+        began = time.perf_counter()
+        played = await self._play()
+        rolled = time.perf_counter()
+        batch = credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
+        updated = await self._update(batch)
+        self.state.step += 1
+        numbers = self._numbers(batch, updated)
+        self._control(batch)
+        self._guard(batch, updated)
+        self._log(numbers, batch, rolled - began, time.perf_counter() - rolled)
+        train = self.stage.config.train
+        last = self.state.step == train.steps or bool(self.state.stopped)
+        due = train.evaluate_every and self.state.step % train.evaluate_every == 0
+        if due or last:
+            await self._evaluate()
+        if due or last or self.state.step % train.checkpoint_every == 0:
+            self._save()
+
+    async def _play(self) -> list[Played]:
+        """This step's groups; dead ones are replaced where dynamic sampling is on."""
+        train, step = self.stage.config.train, self.state.step + 1
+        played = await self.player.play(self.sampler.take(train.tasks_per_step), step)
+        for _ in range(train.dynamic_sampling):
+            alive = [group for group in played if _mixed(group)]
+            missing = len(played) - len(alive)
+            if not missing:
+                break
+            played = alive + await self.player.play(self.sampler.take(missing), step)
+        self.state.position = self.sampler.position
+        return played
+
+    async def _update(self, batch: Batch) -> dict[str, Updated]:
+        """One update of every policy, while none of their engines runs."""
+        async with AsyncExitStack() as stack:
+            for engine in self.stage.trained_engines:
+                await stack.enter_async_context(engine.paused())
+            result = {}
+            for name, updater in self.stage.updaters.items():
+                rows = [row for row in batch.rows if row.policy == name]
+                if not rows:
+                    continue
+                own = [i for i, choice in enumerate(batch.choices) if choice.policy == name]
+                result[name] = updater.update(
+                    *_renumbered(rows, batch, own), train_choice=self.state.warmup.over
+                )
+            for engine in self.stage.trained_engines:
+                engine.version += 1
+        return result
+
+    def _multipliers(self) -> Multipliers:
+        value = {name: dual.value for name, dual in self.state.duals.items()}
+        return Multipliers(
+            tokens=value.get("money", value.get("tokens", 0.0)),
+            turns=value.get("turns", 0.0),
+            repetition=self.stage.config.reward.repetition if self.state.warmup.over else 0.0,
+        )
+
+    def _control(self, batch: Batch) -> None:
+        """Move the warm-up and the prices on by one step."""
+        gains = [group.gain for group in batch.groups if group.gain is not None]
+        gap = -sum(gains) / len(gains) if gains else None
+        if not self.state.warmup.over:
+            self.state.warmup = step_warmup(self.state.warmup, gap)
+        for name, settings in self.duals.items():
+            cost = sum(getattr(group, name) for group in batch.groups) / len(batch.groups)
+            warming = not self.state.warmup.over
+            dual = step_dual(self.state.duals[name], cost, settings, warming=warming)
+            self.state.duals[name] = dual
+            sentence = unreachable(dual, settings)
+            if sentence and dual.at_ceiling == settings.patience:
+                self.on_note(sentence)
+
+    def _guard(self, batch: Batch, updated: Mapping[str, Updated]) -> None:
+        """Stop with a reason rather than go on with a run that cannot recover."""
+        train = self.stage.config.train
+        signal = any(row.advantage for row in batch.rows) or (
+            self.state.warmup.over and any(choice.gain for choice in batch.choices)
+        )
+        self.state.dead = 0 if signal else self.state.dead + 1
+        if self.state.dead >= train.dead_steps:
+            self.state.stopped = f"no group had a signal for {self.state.dead} steps"
+        if empty_share(batch.groups) >= train.empty_share:
+            self.state.stopped = "the trained agents' messages have become empty"
+        if updated and all(one.dropped and not one.stats for one in updated.values()):
+            self.state.stopped = "no micro-batch of the step had a finite loss and gradient"
+        if self.state.stopped:
+            self.on_note(f"stopped: {self.state.stopped}")
+
+    def _numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
+        numbers = step_metrics(batch.groups)
+        for name, dual in self.state.duals.items():
+            numbers[f"budget/{name}"] = self.duals[name].budget
+            numbers[f"lambda/{name}"] = dual.value
+        numbers["silence/warming"] = float(not self.state.warmup.over)
+        for policy, one in updated.items():
+            prefix = "train" if len(updated) == 1 else f"train/{policy}"
+            numbers |= {f"{prefix}/{name}": value for name, value in one.stats.items()}
+            numbers[f"{prefix}/gradient_norm"] = one.gradient_norm
+            numbers[f"{prefix}/dropped"] = one.dropped
+            numbers[f"{prefix}/learning_rate"] = self.stage.updaters[policy].learning_rate()
+            if (loss := self._base_loss(batch, policy)) is not None:
+                numbers[f"{prefix}/base_loss"] = loss
+        return numbers
+
+    @torch.no_grad()
+    def _base_loss(self, batch: Batch, policy: str) -> float | None:
+        """Mean negative log-probability of some spoken messages under the frozen base."""
+        spoken = [
+            (row.prompt_ids, row.output_ids)
+            for row in batch.rows
+            if row.policy == policy and not row.silent
+        ][:BASE_LOSS_ROWS]
+        if not spoken:
+            return None
+        module, weights = self.stage.policies[policy].reference()
+        with weights:
+            scores = score(module, spoken)
+        return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())
+
+    def _log(
+        self, numbers: dict[str, float], batch: Batch, rollout_s: float, update_s: float
+    ) -> None:
+        step = self.state.step
+        line = {"step": step, **numbers}
+        self.run.append("metrics.jsonl", json.dumps(line, allow_nan=False).encode())
+        times = {"step": step, "rollout_s": rollout_s, "update_s": update_s}
+        self.run.append("timing.jsonl", json.dumps(times).encode())
+        if self.stage.config.train.save_episodes:
+            for record in _records(step, batch):
+                self.run.append("episodes/train.jsonl", record)
+        self.trackers.log(numbers, step)
+        self.on_step(line | times)
+
+    async def _check_budgets(self) -> None:
+        """Refuse a budget that not even a silent team could keep, before any training."""
+        if not (self.duals and self.player.choosing):
+            return
+        silent = await self.player.play_silent(self.stage.train_tasks[:16])
+        for name, settings in self.duals.items():
+            if name != "money":
+                costs = [
+                    e.usage.generated if name == "tokens" else e.turns for e in silent if e.grade
+                ]
+                check_budget(name, settings.budget, sum(costs) / max(1, len(costs)))
+
+    async def _evaluate(self) -> None:
+        """Held-out tasks, the policy choosing alone and greedily; remember the best."""
+        config, step = self.stage.config, self.state.step
+        began = time.perf_counter()
+        name = f"eval-{step:06d}"
+        episodes = await evaluate_team(
+            name, self.stage.roster, self.stage.test_tasks, config.evaluation, self.run,
+            seed=config.seed,
+        )  # fmt: skip
+        summary = summarise(
+            name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)
+        )
+        self.run.write_json(f"evals/{name}.json", summary.to_json())
+        numbers = {"eval/accuracy": summary.accuracy.mean, "eval/tokens": summary.generated.mean}
+        self.run.append("metrics.jsonl", json.dumps({"step": step, **numbers}).encode())
+        times = {"step": step, "evaluate_s": time.perf_counter() - began}
+        self.run.append("timing.jsonl", json.dumps(times).encode())
+        self.trackers.log(numbers, step)
+        self.on_step({"step": step, **numbers})
+        self._remember(summary)
+
+    def _remember(self, summary: Summary) -> None:
+        """Within the budget first, then accuracy, then fewer tokens."""
+        budget = self.stage.config.budget.tokens
+        tokens = summary.generated.mean
+        within = budget is None or tokens <= OVER_BUDGET * budget
+        rank = [within, summary.accuracy.mean, -tokens]
+        if self.state.best is None or rank > self.state.best["rank"]:
+            self.state.best = {"step": self.state.step, "rank": rank}
+            self.state.worse = 0
+            return
+        self.state.worse += 1
+        patience = self.stage.config.train.patience
+        if patience and self.state.worse >= patience:
+            self.state.stopped = f"no better evaluation in {patience}"
+            self.on_note(f"stopped: {self.state.stopped}")
+
+    def _save(self) -> None:
+        files = ("metrics.jsonl", "episodes/train.jsonl")
+        sizes = {name: _size(self.run.path / name) for name in files}
+        state = {**self.state.to_json(), "sizes": sizes}
+        self.checkpoints.save(self.state.step, state, self.stage.updaters)
+        if self.state.best and self.state.best["step"] == self.state.step:
+            self.checkpoints.point("best", self.state.step)
+
+    async def _resume(self) -> None:
+        """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
+        self.checkpoints.sweep()
+        last = self.checkpoints.step("last")
+        tree = self.checkpoints.load(last, self.stage.updaters) if last is not None else None
+        for name in ("metrics.jsonl", "episodes/train.jsonl"):
+            self.run.cut(name, tree["sizes"][name] if tree else 0)
+        if tree is None or last is None:
+            return
+        self.state = State.from_json(tree)
+        self.sampler.position = self.state.position
+        for engine in self.stage.trained_engines:
+            engine.version = self.state.step
+        if self.state.best and self.state.best["step"] == last:
+            self.checkpoints.point("best", last)
+
+
+def dual_settings(stage: Stage) -> dict[str, DualSettings]:
+    """One price for each budget that is set."""
+    budget = stage.config.budget
+    starts = {"tokens": budget.weight_tokens, "turns": budget.weight_turns, "money": 0.0}
+    return {
+        name: DualSettings(
+            name=name,
+            budget=limit,
+            rate=budget.rate,
+            ceiling=budget.ceiling,
+            start=start,
+            fixed=budget.control == "fixed",
+        )
+        for name, start in starts.items()
+        if (limit := getattr(budget, name)) is not None
+    }
+
+
+def credit_settings(stage: Stage, player: Player) -> CreditSettings:
+    config, prices = stage.config, prices_of(stage.config)
+    parts: dict[str, Callable[[Episode], float]] = {
+        name: lookup("reward part", where, {}) for name, where in config.reward.parts.items()
+    }
+    if config.reward.overlong:
+        parts["overlong"] = _overlong(stage)
+    return CreditSettings(
+        reward=RewardSettings(
+            budget_tokens=config.budget.tokens,
+            budget_turns=config.budget.turns,
+            budget_money=config.budget.money,
+            cap=config.reward.cap,
+            gate=config.reward.gate,
+            shape=config.reward.shape,
+            alpha=config.reward.alpha,
+        ),
+        advantage=config.train.advantage,
+        sequence=config.loss.sequence,
+        floor=config.silence.floor,
+        money=(lambda e: sum(map(prices.cost, e.calls))) if prices else (lambda e: 0.0),
+        user_parts=parts,
+    )
+
+
+def _overlong(stage: Stage) -> Callable[[Episode], float]:
+    """DAPO's shaping, on the longest message of a trained agent."""
+    caps = {a.name: a.config.max_tokens for a in stage.roster.agents if a.config.trained}
+    buffer = stage.config.reward.overlong
+
+    def part(episode: Episode) -> float:
+        mine = [call for call in episode.calls if call.agent in caps]
+        return min(
+            (overlong_penalty(c.usage.generated, caps[c.agent], buffer) for c in mine), default=0.0
+        )
+
+    return part
+
+
+def _mixed(group: Played) -> bool:
+    rewards = [episode.grade.reward for episode in group.spoken if episode.grade]
+    return difficulty(rewards) is Difficulty.MIXED
+
+
+def _renumbered(rows: list[Row], batch: Batch, own: list[int]) -> tuple[list[Row], list[Choice]]:
+    """Rows and choices of one policy, the rows pointing into the shorter list of choices."""
+    place = {old: new for new, old in enumerate(own)}
+    moved = [
+        row if row.context is None else replace(row, context=place[row.context]) for row in rows
+    ]
+    return moved, [batch.choices[i] for i in own]
+
+
+def _records(step: int, batch: Batch) -> list[bytes]:
+    """Every episode of the step as a line: the play itself, its arm, reward parts, advantages."""
+    lines = []
+    for group in batch.groups:
+        for number, (episode, parts) in enumerate(
+            zip(group.played.spoken, group.spoken, strict=True)
+        ):
+            extra = {
+                "step": step,
+                "reward": {"total": parts.total, "task": parts.task, **parts.charged},
+                "advantages": {role: values[number] for role, values in group.advantages.items()},
+            }
+            whole = EPISODE.dump_json(episode)
+            lines.append(whole[:-1] + b"," + json.dumps(extra).encode()[1:])
+    return lines
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,150 @@
+"""`tacit train`: train, then compare the trained team with the untrained one and the baselines."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from tacit.config import Config
+from tacit.console import agents_table, err, out, paired_lines, percent, summary_table
+from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
+from tacit.learn.setup import Stage, check_training, open_stage, spread
+from tacit.learn.trainer import State, Trainer
+from tacit.runfolder import RunFolder
+from tacit.session import prices_of, seat, teams_of
+from tacit.types import Episode
+
+
+async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[str, Any]:
+    """Train (or go on training) in a run folder; print and write the summary."""
+    check_training(config)
+    teams_of(config)
+    async with open_stage(config) as stage:
+        run = RunFolder.open(folder, config)
+        _say_what(stage)
+        trainer = Trainer(stage, run, on_step=_step_line, on_note=_note)
+        state = await trainer.train()
+        assert state.best is not None
+        episodes = {"untrained": list(run.episodes("eval-000000"))}
+        for name, team in config.teams.items():
+            episodes[name] = await evaluate_team(
+                name, seat(team, stage.engines), stage.test_tasks, config.evaluation, run,
+                seed=config.seed,
+            )  # fmt: skip
+        episodes["trained"] = list(run.episodes(f"eval-{state.best['step']:06d}"))
+        result = _finish(stage, run, state, episodes, as_json=as_json)
+    return result
+
+
+def _finish(
+    stage: Stage,
+    run: RunFolder,
+    state: State,
+    episodes: Mapping[str, Sequence[Episode]],
+    *,
+    as_json: bool,
+) -> dict[str, Any]:
+    config, tasks = stage.config, stage.test_tasks
+    prices = prices_of(config)
+    summaries = [summarise(n, e, tasks, config.evaluation, prices) for n, e in episodes.items()]
+    paired = {
+        name: compare(some, episodes["trained"], config.evaluation)
+        for name, some in episodes.items()
+        if name != "trained"
+    }
+    result = {
+        "name": config.name,
+        "seed": config.seed,
+        "steps": state.step,
+        "stopped": state.stopped,
+        "best_step": state.best["step"] if state.best else None,
+        "budget": config.budget.model_dump(mode="json", exclude_none=True),
+        "lambdas": {name: dual.value for name, dual in state.duals.items()},
+        "teams": {summary.team: summary.to_json() for summary in summaries},
+        "frontier": frontier(summaries),
+        "trained_compared_with": {n: asdict(t) if t else None for n, t in paired.items()},
+    }
+    run.write_json("summary.json", result)
+    if as_json:
+        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        _report(summaries, episodes, stage, run, config)
+    return result
+
+
+def _report(
+    summaries: Sequence[Summary],
+    episodes: Mapping[str, Sequence[Episode]],
+    stage: Stage,
+    run: RunFolder,
+    config: Config,
+) -> None:
+    out.print(summary_table(summaries))
+    out.print(agents_table(summaries))
+    for name, some in episodes.items():
+        if name != "trained":
+            test = compare(some, episodes["trained"], config.evaluation)
+            for line in paired_lines(name, {"trained": test}):
+                out.print(line, highlight=False)
+    _before_after(stage, episodes["untrained"], episodes["trained"])
+    out.print(f"[dim]transcripts, checkpoints and numbers: {run.path}[/]")
+
+
+def _before_after(stage: Stage, before: Sequence[Episode], after: Sequence[Episode]) -> None:
+    """The first task that training mended, as a conversation before and after."""
+    tasks = {task.id: task for task in stage.test_tasks}
+    first = {episode.task_id: episode for episode in before}
+    for episode in after:
+        old = first.get(episode.task_id)
+        if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
+            continue
+        out.print(f"\n[bold]{escape(tasks[episode.task_id].question)}[/]")
+        for title, one in (("before", old), ("after", episode)):
+            for call in one.calls:
+                said = "[dim]silent[/]" if call.silent else escape(call.text)
+                out.print(f"  {title:<6} [cyan]{escape(call.agent)}[/]: {said}")
+        return
+
+
+def _say_what(stage: Stage) -> None:
+    weights = ", ".join(f"{name} {count:,}" for name, count in spread(stage).items())
+    leaks = f" ({stage.dropped_leaks} held-out ones dropped)" if stage.dropped_leaks else ""
+    err.print(
+        f"training {stage.team.topology}: {len(stage.train_tasks)} tasks{leaks}, "
+        f"{stage.config.train.steps} steps of {stage.config.train.tasks_per_step} × "
+        f"{stage.config.train.group} episodes; weights that learn: {weights}",
+        highlight=False,
+    )
+
+
+def _note(sentence: str) -> None:
+    err.print(f"[yellow]{escape(sentence)}[/]", highlight=False)
+
+
+def _step_line(line: Mapping[str, float]) -> None:
+    """One line a step: what is solved, what it costs, who is silent."""
+    step = int(line["step"])
+    if "eval/accuracy" in line:
+        err.print(
+            f"[bold]step {step:>4}  held-out {percent(line['eval/accuracy'])} %  "
+            f"{line['eval/tokens']:.1f} tokens[/]",
+            highlight=False,
+        )
+        return
+    accuracy = line.get("accuracy/policy", line["accuracy/sampled"])
+    silent = {
+        n.rpartition("/")[2]: v for n, v in line.items() if n.count("/") == 2 and "silence/" in n
+    }
+    quiet = " ".join(f"{level} {100 * value:.0f}" for level, value in sorted(silent.items()))
+    prices = " ".join(f"λ {v:.3f}" for n, v in line.items() if n.startswith("lambda/"))
+    seconds = line.get("rollout_s", 0.0) + line.get("update_s", 0.0)
+    err.print(
+        f"step {step:>4}  acc {percent(accuracy):>5} %  tokens {line['cost/tokens']:>6.1f}  "
+        f"silent % {quiet or '–'}  {prices}  {seconds:.1f} s",
+        highlight=False,
+    )
