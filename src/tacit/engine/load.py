@@ -1,0 +1,108 @@
+"""Opening a model: weights, tokenizer, chat template; one clear sentence when one is missing.
+
+Looks at folders and at what was downloaded before. Only `hub:org/name` reaches the network.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import tacit.pocket
+from tacit.engine.worker import Worker
+from tacit.errors import ConfigError
+
+POCKET_FOLDER = Path(tacit.pocket.__file__).parent / "model"
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """One set of weights in memory. Engines that share it share its worker thread."""
+
+    module: Any
+    """A transformers causal language model, or a peft model around one."""
+    tokenizer: Any
+    name: str
+    worker: Worker = field(default_factory=Worker)
+
+
+def load_model(
+    path: str, *, name: str | None = None, dtype: str = "auto", device: str = "auto"
+) -> LoadedModel:
+    """Open `pocket`, a folder, a Hub id that was downloaded before, or `hub:` and a Hub id.
+
+    Example: load_model("pocket"), load_model("models/Qwen2.5-0.5B-Instruct", device="cuda")
+    The name is what the ledger calls it; the path when not given.
+    """
+    where, download = _locate(path)
+    tokenizer = _open_tokenizer(path, where, download)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dtype == "auto":
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    transformers.logging.disable_progress_bar()
+    try:
+        module = AutoModelForCausalLM.from_pretrained(
+            where,
+            dtype=getattr(torch, dtype),
+            local_files_only=not download,
+            use_safetensors=True,
+        ).to(device)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ConfigError(f"model `{path}` cannot be loaded: {_one_line(error)}") from error
+    return LoadedModel(module.eval(), tokenizer, name or path.removeprefix("hub:"))
+
+
+def _locate(path: str) -> tuple[str, bool]:
+    """What `from_pretrained` should open, and whether it may download."""
+    if path.startswith("hub:"):
+        return path.removeprefix("hub:"), True
+    folder = POCKET_FOLDER if path == "pocket" else Path(path).expanduser()
+    if folder.is_dir():
+        _check_folder(path, folder)
+        return str(folder), False
+    if path == "pocket":
+        raise ConfigError("the embedded model `pocket` is missing: install tacit again")
+    if _HUB_ID.fullmatch(path):
+        return path, False
+    raise ConfigError(f"model `{path}` is not a folder: give a model folder, or `hub:org/name`")
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"model folder `{path}` has no config.json: is it a model folder?")
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise ConfigError(
+            f"model folder `{path}` has no tokenizer: copy the model's tokenizer*.json files there"
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise ConfigError(f"model folder `{path}` has no weights in safetensors format")
+
+
+def _open_tokenizer(path: str, where: str, download: bool) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=not download)
+    except (OSError, ValueError, KeyError) as error:
+        if _HUB_ID.fullmatch(path) and not download:
+            raise ConfigError(
+                f"model `{path}` is neither a folder nor downloaded: `hub:{path}` would download it"
+            ) from error
+        raise ConfigError(
+            f"the tokenizer of `{path}` cannot be read: {_one_line(error)}"
+        ) from error
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model `{path}` has no chat template: use an instruction-tuned model")
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(f"the tokenizer of `{path}` names no end-of-sequence token")
+    return tokenizer
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,197 @@
+"""The local engine: transformers models, many requests decoded together, same seed same transcript.
+
+On one machine what a request draws does not depend on what else is under way: not its ids and not
+one bit of its log-probabilities. Several engines may share a model, each with its own adapter on.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from tacit.engine.base import Completion, Request
+from tacit.engine.chat import Chat
+from tacit.engine.lane import Lane
+from tacit.engine.load import LoadedModel
+from tacit.engine.plain import PlainLane
+from tacit.engine.probe import why_not_slots
+from tacit.engine.slots import Prefills, cache_length
+from tacit.engine.ticket import Ticket
+from tacit.errors import EngineError, PromptTooLong
+from tacit.types import ChatMessage, Usage
+
+log = logging.getLogger(__name__)
+
+Activate = Callable[[], AbstractContextManager[Any]]
+
+
+class LocalEngine:
+    """Serves one set of weights.
+
+    Example: engine = LocalEngine(load_model("pocket")); ids = engine.encode(messages)
+    await engine.generate(Request(messages=messages, prompt_ids=ids, sampling=Sampling()))
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        policy: str = "",
+        rows: int = 32,
+        context: int | None = None,
+        activate: Activate = nullcontext,
+    ) -> None:
+        """`rows`: how many sequences decode together. `activate`: entered around forward passes."""
+        self.model = loaded.name
+        self.policy = policy
+        self.version = 0
+        """How many updates the weights have seen; the learner sets it inside `paused()`."""
+        self._loaded = loaded
+        # in eights, or torch's vector instructions would end inside a block of narrow rows
+        self._rows = rows if rows == 1 else -(-rows // 8) * 8
+        self._context = _context(loaded.module, context)
+        self._activate = activate
+        eos = getattr(loaded.module.generation_config, "eos_token_id", None)
+        self._chat = Chat(loaded.tokenizer, loaded.name, eos)
+        self._inbox: deque[Ticket] = deque()
+        self._lanes: dict[int, Lane | PlainLane] = {}
+        self._prefills = Prefills(loaded.module, keep=self._rows)
+        self._slotted: bool | None = None
+        self._closed = False
+        loaded.worker.join(self._step)
+
+    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+        return self._chat.encode(messages)
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return self._chat.silence_ids()
+
+    @property
+    def prefilled_tokens(self) -> tuple[int, int]:
+        """Prompt tokens computed, and prompt tokens served from a prompt already computed.
+
+        Which of two equal prompts comes first is a matter of timing, so a call's own usage, which
+        equal runs must repeat, does not say it.
+        """
+        return self._prefills.computed_tokens, self._prefills.shared_tokens
+
+    async def generate(self, request: Request) -> Completion:
+        self._check(request)
+        answered = asyncio.get_running_loop().create_future()
+        ticket = Ticket(request, self._chat.eos_ids, answered)
+        self._inbox.append(ticket)
+        self._loaded.worker.wake()
+        try:
+            await answered
+        except asyncio.CancelledError:
+            ticket.cancelled = True
+            raise
+        return self._completion(ticket)
+
+    async def close(self) -> None:
+        """Fail what is under way and let go of the worker. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._loaded.worker.leave, self._step)
+        self._fail(EngineError(f"{self.model}: the engine was closed"))
+        self._lanes.clear()
+        self._prefills.clear()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """No forward pass of this model runs inside this block: the place to change its weights.
+
+        Requests under way wait, and go on afterwards with what they had computed before.
+        """
+        worker = self._loaded.worker
+        worker.hold()
+        try:
+            await asyncio.to_thread(worker.wait_idle)
+            self._prefills.clear()
+            for lane in self._lanes.values():
+                lane.shrink()
+            yield
+        finally:
+            worker.release()
+
+    def _check(self, request: Request) -> None:
+        if self._closed:
+            raise EngineError(f"{self.model}: the engine was closed")
+        if not request.prompt_ids:
+            raise EngineError(f"{self.model}: a local engine needs prompt ids; see `encode`")
+        room, marker = (
+            request.sampling.max_tokens,
+            len(request.silence.ids if request.silence else ()),
+        )
+        if room < max(1, marker):
+            raise EngineError(
+                f"{self.model}: max_tokens is {room}, but silence alone takes {marker} tokens"
+            )
+        if len(request.prompt_ids) + room > self._context:
+            raise PromptTooLong(
+                f"{self.model}: a prompt of {len(request.prompt_ids)} tokens and max_tokens {room} "
+                f"exceed the context of {self._context}"
+            )
+
+    def _completion(self, ticket: Ticket) -> Completion:
+        assert ticket.stop is not None
+        return Completion(
+            text=self._chat.decode(ticket.ids),
+            ids=tuple(ticket.ids),
+            logprobs=tuple(ticket.logprobs),
+            stop=ticket.stop,
+            usage=Usage(prompt=len(ticket.request.prompt_ids), generated=len(ticket.ids)),
+            version=ticket.version,
+            silence_logprob=ticket.odds.logprob if ticket.odds else None,
+            model=self.model,
+        )
+
+    def _step(self) -> bool:
+        """One step of every lane with work, in the worker's thread."""
+        try:
+            with torch.no_grad(), self._activate():
+                if self._loaded.module.training:
+                    self._loaded.module.eval()
+                self._prefills.refresh(self.version, self._loaded.worker.epoch)
+                while self._inbox:
+                    self._assign(self._inbox.popleft())
+                for lane in [lane for lane in self._lanes.values() if lane.busy]:
+                    lane.step()
+        except Exception as error:
+            self._fail(error)
+        return bool(self._inbox) or any(lane.busy for lane in self._lanes.values())
+
+    def _assign(self, ticket: Ticket) -> None:
+        module = self._loaded.module
+        if self._slotted is None:
+            reason = why_not_slots(module, self._rows, self._context)
+            self._slotted = reason is None
+            if reason:
+                log.warning("%s serves one request at a time: %s", self.model, reason)
+        tokens = len(ticket.request.prompt_ids) + ticket.request.sampling.max_tokens
+        length = cache_length(tokens) if self._slotted else 0
+        if length not in self._lanes:
+            self._lanes[length] = (
+                Lane(module, self._prefills, self._rows, length)
+                if self._slotted
+                else PlainLane(module, lambda: self.version)
+            )
+        self._lanes[length].waiting.append(ticket)
+
+    def _fail(self, error: Exception) -> None:
+        while self._inbox:
+            self._inbox.popleft().answer(error)
+        for lane in self._lanes.values():
+            lane.fail(error)
+
+
+def _context(module: Any, asked: int | None) -> int:
+    """The longest sequence: the model's own limit, or a shorter one that was asked for."""
+    config = module.config.get_text_config()
+    own = getattr(config, "max_position_embeddings", None) or asked or 2**31
+    return min(own, asked or own)

@@ -1,0 +1,97 @@
+"""A deterministic engine whose replies are written beforehand: for tests and docs.
+
+Text only: it counts words as tokens, and has no log-probabilities.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tacit.engine.base import SILENCE_MARKER, Completion, Request, is_silence
+from tacit.errors import EngineError, TacitError
+from tacit.types import ChatMessage, Choice, Stop, Usage
+
+Reply = str | Exception
+Script = Callable[[Request], Reply | Awaitable[Reply]] | Mapping[str, Reply] | Sequence[Reply]
+
+
+class ScriptedEngine:
+    """Replies by a function of the request, by what the last message contains, or in order.
+
+    Example: ScriptedEngine({"2 + 2": "4", "": "I do not know."}) answers "4" to any message with
+    "2 + 2" in it; the first key found counts. A reply that is an exception is raised.
+    """
+
+    def __init__(
+        self, script: Script, *, model: str = "scripted", policy: str = "", delay: float = 0.0
+    ) -> None:
+        self.model = model
+        self.policy = policy
+        self.version = 0
+        self.calls = 0
+        self._script = script
+        self._delay = delay
+
+    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+        return ()
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return ()
+
+    async def generate(self, request: Request) -> Completion:
+        call, self.calls = self.calls, self.calls + 1
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        text, stop = _cut(await self._text(request, call), request.sampling.max_tokens)
+        return Completion(
+            text=text,
+            stop=stop,
+            usage=Usage(
+                prompt=sum(len(message.content.split()) for message in request.messages),
+                generated=len(text.split()),
+            ),
+            version=self.version,
+            model=self.model,
+        )
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _text(self, request: Request, call: int) -> str:
+        choice = request.silence.choice if request.silence else Choice.FREE
+        if choice is Choice.SILENT:
+            return SILENCE_MARKER
+        try:
+            reply = self._reply(request, call)
+            if inspect.isawaitable(reply):
+                reply = await reply
+        except TacitError:
+            raise
+        except Exception as error:
+            raise EngineError(f"{self.model}: {type(error).__name__}: {error}") from error
+        if isinstance(reply, Exception):
+            raise EngineError(f"{self.model}: {reply}") from reply
+        if choice is Choice.SPEAK and is_silence(reply):
+            raise EngineError(f"{self.model}: the script is silent where it was asked to speak")
+        return reply
+
+    def _reply(self, request: Request, call: int) -> Reply | Awaitable[Reply]:
+        if callable(self._script):
+            return self._script(request)
+        if isinstance(self._script, Mapping):
+            said = request.messages[-1].content
+            for part, reply in self._script.items():
+                if part in said:
+                    return reply
+            raise EngineError(f"{self.model}: the script has no reply to {said!r}")
+        if call >= len(self._script):
+            raise EngineError(f"{self.model}: the script ends after {len(self._script)} replies")
+        return self._script[call]
+
+
+def _cut(text: str, words: int) -> tuple[str, Stop]:
+    """At most so many words; what lies between kept words is left as it was."""
+    cut = text.split(maxsplit=words)
+    if len(cut) <= words:
+        return text, Stop.EOS
+    return text[: len(text) - len(cut[-1])].rstrip(), Stop.LENGTH

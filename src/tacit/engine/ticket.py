@@ -1,0 +1,99 @@
+"""A request under way: what was drawn so far, where it stands towards silence, who waits for it.
+
+Made in the event loop, worked on in the worker's thread, and answered in the loop again.
+"""
+
+import asyncio
+import contextlib
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tacit.engine.base import Request
+from tacit.engine.sampler import equal_rows, log_distribution
+from tacit.engine.silence import SilenceOdds, condition_on_speech, decide, silence_odds
+from tacit.errors import EngineError
+from tacit.types import Choice, Stop
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    request: Request
+    eos_ids: frozenset[int]
+    answered: asyncio.Future[None]
+    cancelled: bool = False
+    """Nobody waits any more."""
+    version: int = 0
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    stop: Stop | None = None
+    odds: SilenceOdds | None = None
+    choice: Choice = Choice.FREE
+    _marker_logits_NV: Tensor | None = None
+
+    @property
+    def marker(self) -> tuple[int, ...]:
+        return self.request.silence.ids if self.request.silence else ()
+
+    @property
+    def done(self) -> bool:
+        return self.stop is not None
+
+    def begin(self, logits_NV: Tensor, version: int) -> None:
+        """Take note of the weights and, where silence is allowed, weigh it and make the choice."""
+        self.version = version
+        request, rule = self.request, self.request.silence
+        if rule is None or not rule.ids:
+            return
+        settings = equal_rows(len(rule.ids), request.sampling, request.seed, logits_NV.device)
+        self.odds = silence_odds(log_distribution(logits_NV, settings), rule.ids)
+        self.choice = decide(rule, self.odds, request.seed)
+        if self.choice is Choice.SPEAK and self.odds.log_rest[0] == -math.inf:
+            raise EngineError("top-p or top-k leaves nothing to say but silence; use wider ones")
+        if self.choice is Choice.SILENT:
+            self.ids, self.logprobs = list(rule.ids), list(self.odds.logprobs)
+            self.stop = Stop.EOS
+        else:
+            self._marker_logits_NV = logits_NV
+
+    def marker_logits(self) -> Tensor | None:
+        """The next token's logits, where they are known from weighing silence.
+
+        They stand in for the decoding pass's own, which may differ in the last bit, so that the
+        probabilities along the marker multiply to exactly what was reported.
+        """
+        return None if self._marker_logits_NV is None else self._marker_logits_NV[len(self.ids)]
+
+    def condition(self, logp_V: Tensor) -> None:
+        """Make the next token's distribution, in place, that of a message which is not silence."""
+        if self._marker_logits_NV is not None and self.choice is Choice.SPEAK and self.odds:
+            condition_on_speech(logp_V, self.odds, len(self.ids))
+
+    def take(self, token: int, logprob: float) -> None:
+        if math.isnan(logprob):
+            raise EngineError("the model returned logits that are not numbers")
+        if self._marker_logits_NV is not None:
+            follows = self.marker[len(self.ids)] == token and len(self.ids) + 1 < len(self.marker)
+            self._marker_logits_NV = self._marker_logits_NV if follows else None
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        if token in self.eos_ids:
+            self.stop = Stop.EOS
+        elif len(self.ids) >= self.request.sampling.max_tokens:
+            self.stop = Stop.LENGTH
+
+    def answer(self, error: Exception | None = None) -> None:
+        """Wake whoever waits, from any thread."""
+        with contextlib.suppress(RuntimeError):  # their event loop is closed: nobody waits
+            self.answered.get_loop().call_soon_threadsafe(self._set, error)
+
+    def _set(self, error: Exception | None) -> None:
+        if self.answered.done():
+            return
+        if error is None:
+            self.answered.set_result(None)
+        elif isinstance(error, EngineError):
+            self.answered.set_exception(error)
+        else:
+            self.answered.set_exception(EngineError(f"{type(error).__name__}: {error}"))
