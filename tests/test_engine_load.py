@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from tacit.engine.base import Request, Sampling
+from tacit.engine.load import POCKET_FOLDER, load_model
+from tacit.engine.local import LocalEngine
+from tacit.errors import ConfigError
+from tacit.types import ChatMessage
+from tiny_models import tiny_model, tiny_tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    loaded = tiny_model()
+    loaded.module.to(torch.float16).save_pretrained(tmp_path)
+    loaded.tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+async def test_a_saved_model_is_upcast_and_speaks(folder: Path) -> None:
+    loaded = load_model(str(folder), device="cpu", name="mine")
+    assert loaded.module.dtype == torch.float32
+    assert not loaded.module.training
+    engine = LocalEngine(loaded, rows=2)
+    messages = (ChatMessage("user", "what is 12 + 34"),)
+    request = Request(
+        messages=messages, prompt_ids=engine.encode(messages), sampling=Sampling(max_tokens=3)
+    )
+    assert 1 <= (await engine.generate(request)).usage.generated <= 3
+    assert engine.model == "mine"
+    await engine.close()
+
+
+def test_a_model_is_called_by_its_path_unless_named(folder: Path) -> None:
+    assert load_model(str(folder), device="cpu").name == str(folder)
+
+
+@pytest.mark.skipif(not POCKET_FOLDER.is_dir(), reason="the pocket model has not been made yet")
+def test_the_pocket_model_opens() -> None:
+    assert load_model("pocket", device="cpu").name == "pocket"
+
+
+@pytest.mark.parametrize(
+    ("missing", "complaint"),
+    [
+        ("config.json", "has no config.json"),
+        ("tokenizer.json", "has no tokenizer: copy"),
+        ("model.safetensors", "has no weights in safetensors"),
+    ],
+)
+def test_what_is_missing_from_a_folder_is_named(folder: Path, missing: str, complaint: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(ConfigError, match=complaint):
+        load_model(str(folder))
+
+
+def test_a_model_without_a_chat_template_is_refused(folder: Path) -> None:
+    for file in folder.glob("*.jinja"):
+        file.unlink()
+    tiny_tokenizer(chat_template=None).save_pretrained(folder)
+    with pytest.raises(ConfigError, match="has no chat template"):
+        load_model(str(folder))
+
+
+def test_broken_weights_are_one_sentence(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(ConfigError, match="cannot be loaded") as caught:
+        load_model(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["no/such/folder", "./nowhere", "nowhere"])
+def test_a_missing_folder_is_said_to_be_one(path: str) -> None:
+    with pytest.raises(ConfigError, match="is not a folder"):
+        load_model(path)
+
+
+def test_a_hub_id_is_not_downloaded_unasked() -> None:
+    with pytest.raises(ConfigError, match="`hub:nobody/no-such-model` would download it"):
+        load_model("nobody/no-such-model")

@@ -1,0 +1,100 @@
+import itertools
+import math
+
+import pytest
+import torch
+
+from tacit.engine.base import SilenceRule
+from tacit.engine.silence import SilenceOdds, condition_on_speech, decide, silence_odds
+from tacit.types import Choice
+
+EOS = 0
+SILENCE = (2, 1, EOS)
+
+
+def markov(seed: int, vocab: int = 4) -> torch.Tensor:
+    """log π(next | last); the row after the last token's own is for the start."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(vocab + 1, vocab, generator=generator, dtype=torch.float64)).log_softmax(-1)
+
+
+def odds_of(logp: torch.Tensor) -> SilenceOdds:
+    return silence_odds(torch.stack([logp[-1], logp[SILENCE[0]], logp[SILENCE[1]]]), SILENCE)
+
+
+def sequence_logprob(
+    logp: torch.Tensor, tokens: tuple[int, ...], odds: SilenceOdds | None
+) -> float:
+    """log π of a sequence, or log q when odds are given, one token at a time."""
+    total, last = 0.0, -1
+    for j, token in enumerate(tokens):
+        row = logp[last].clone()
+        if odds is not None and tokens[:j] == SILENCE[:j]:
+            condition_on_speech(row, odds, j)
+        total += row[token].item()
+        last = token
+    return total
+
+
+def ended(length: int, vocab: int = 4) -> list[tuple[int, ...]]:
+    """All sequences that end with EOS within the length, or are cut there."""
+    whole: list[tuple[int, ...]] = []
+    for n in range(1, length + 1):
+        for tokens in itertools.product(range(vocab), repeat=n):
+            inside = EOS not in tokens[:-1]
+            if inside and (tokens[-1] == EOS or n == length):
+                whole.append(tokens)
+    return whole
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_speech_is_the_policy_given_that_it_is_not_silence(seed: int) -> None:
+    logp = markov(seed)
+    odds = odds_of(logp)
+    p = math.exp(sequence_logprob(logp, SILENCE, None))
+    assert math.exp(odds.logprob) == pytest.approx(p, rel=1e-12)
+    total = 0.0
+    for tokens in ended(4):
+        q = math.exp(sequence_logprob(logp, tokens, odds))
+        pi = math.exp(sequence_logprob(logp, tokens, None))
+        assert q == pytest.approx(0.0 if tokens == SILENCE else pi / (1 - p), rel=1e-9)
+        total += q
+    assert total == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("margin", [0.0, 10.0, 40.0, 300.0])
+def test_the_conditioned_distribution_sums_to_one_even_where_silence_is_certain(
+    margin: float,
+) -> None:
+    logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    logits[torch.arange(3), torch.tensor(SILENCE)] += margin
+    logp = logits.log_softmax(-1)
+    odds = silence_odds(logp, SILENCE)
+    for j in range(3):
+        row = logp[j].clone()
+        condition_on_speech(row, odds, j)
+        assert row.logsumexp(-1).item() == pytest.approx(0.0, abs=1e-12)
+    assert row[EOS] == -math.inf  # after the whole marker, ending would be silence
+    assert math.isfinite(odds.log_rest[0])
+
+
+def test_the_rest_is_hand_computed() -> None:
+    logp = torch.tensor([[0.5, 0.5], [0.2, 0.8]], dtype=torch.float64).log()
+    odds = silence_odds(logp, (1, 0))
+    assert [math.exp(x) for x in odds.log_rest] == pytest.approx([0.9, 0.8, 0.0])
+    assert math.exp(odds.log_q_marker(0)) == pytest.approx((0.5 - 0.1) / 0.9)
+
+
+def test_a_floor_keeps_either_choice_alive() -> None:
+    n = 4000
+    for logprob, expected in ((-30.0, 0.1), (-1e-9, 0.9), (math.log(0.4), 0.4)):
+        odds = SilenceOdds((5,), (logprob,), (0.0, -math.inf))
+        rule = SilenceRule(ids=(5,), choice=Choice.FLOOR, floor=0.1)
+        silent = sum(decide(rule, odds, seed) is Choice.SILENT for seed in range(n))
+        assert abs(silent - n * expected) < 4 * math.sqrt(n * expected * (1 - expected))
+
+
+@pytest.mark.parametrize("choice", [Choice.FREE, Choice.SPEAK, Choice.SILENT])
+def test_other_choices_are_not_drawn(choice: Choice) -> None:
+    odds = SilenceOdds((5,), (-1.0,), (-0.4, -math.inf))
+    assert decide(SilenceRule(ids=(5,), choice=choice), odds, seed=1) is choice
