@@ -13,6 +13,7 @@ from tacit.grading import read_answer
 from tacit.rollout import Job, play_all
 from tacit.runfolder import RunFolder
 from tacit.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
+from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Episode, Task, Usage
@@ -105,7 +106,13 @@ async def evaluate_team(
         for (task_id, sample), task in wanted.items()
         if (task_id, sample) not in have
     ]
-    await play_all(roster, missing, concurrency=settings.concurrency, on_episode=keep)
+    await play_all(
+        roster,
+        missing,
+        concurrency=settings.concurrency,
+        on_episode=keep,
+        succeeded=len(have),
+    )
     return [have[key] for key in wanted]
 
 
@@ -138,7 +145,7 @@ def summarise(
         },
         majority=fmean(_majority(done, references).values()) if several and done else None,
         any_right=_any_right(done, settings.samples) if several and done else None,
-        generated=_mean([float(episode.usage.generated) for episode in done], settings),
+        generated=_mean(_tokens_by_task(done), settings),
         read=usage.prompt / max(1, len(done)),
         generated_per_solved=usage.generated / solved if solved else None,
         path_tokens=fmean(episode.path_tokens for episode in done) if done else 0.0,
@@ -185,6 +192,14 @@ def frontier(summaries: Sequence[Summary]) -> list[str]:
             best = one.accuracy.mean
             names.append(one.team)
     return names
+
+
+def _tokens_by_task(episodes: Iterable[Episode]) -> list[float]:
+    """Means over samples, since the samples of one task are no independent draws."""
+    tokens: dict[str, list[int]] = defaultdict(list)
+    for episode in episodes:
+        tokens[episode.task_id].append(episode.usage.generated)
+    return [fmean(some) for some in tokens.values()]
 
 
 def _accuracy(values: list[float], settings: EvaluationConfig) -> Estimate:
@@ -238,14 +253,18 @@ def _share_right(episodes: Iterable[Episode]) -> float | None:
 
 
 def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | None:
-    """Helper messages are the spoken ones of agents other than whoever answered last."""
+    """Helper messages are the spoken ones of agents that were not asked for an answer."""
     found = [
         _holds(call.text, tasks[episode.task_id].answer)
         for episode in episodes
         for call in episode.calls
-        if not call.silent and call.agent != episode.calls[-1].agent
+        if not call.silent and call.part in HELPING_PARTS
     ]
     return fmean(found) if found else None
+
+
+HELPING_PARTS = {part for part, text in PARTS.items() if "{instruction}" not in text}
+"""Who answers is told how the answer must be given; all others help."""
 
 
 def _holds(text: str, answer: str) -> bool:

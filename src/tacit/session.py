@@ -8,13 +8,14 @@ from tacit.economy.ledger import PriceTable, load_prices
 from tacit.engine.base import Engine
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
+from tacit.grading import find_grader
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Task
 
 
 def tasks_of(config: TaskConfig) -> list[Task]:
-    return load_tasks(
+    tasks = load_tasks(
         config.name,
         split=config.split,
         folder=config.folder,
@@ -27,6 +28,9 @@ def tasks_of(config: TaskConfig) -> list[Task]:
         allow_canaried=config.allow_canaried,
         **config.options,
     )
+    for grader in {task.grader for task in tasks}:
+        find_grader(grader)
+    return tasks
 
 
 def teams_of(config: Config) -> dict[str, TeamConfig]:
@@ -44,7 +48,14 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
 
 
 def prices_of(config: Config) -> PriceTable | None:
-    return load_prices(config.prices) if config.prices else None
+    """The price table, which must have a price for every model that some agent uses."""
+    if config.prices is None:
+        return None
+    prices = load_prices(config.prices)
+    teams = [*([config.team] if config.team else []), *config.teams.values()]
+    for name in dict.fromkeys(agent.model for team in teams for agent in team.agents.values()):
+        prices.of(config.model_named(name).model or name)
+    return prices
 
 
 @asynccontextmanager

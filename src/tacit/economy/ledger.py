@@ -32,11 +32,14 @@ class PriceTable:
     currency: str = "USD"
     models: Mapping[str, Price] = field(default_factory=dict)
 
+    def of(self, model: str) -> Price:
+        if model not in self.models:
+            hint = did_you_mean(model, self.models)
+            raise ConfigError(f"the price table has no price for model `{model}`; {hint}")
+        return self.models[model]
+
     def cost(self, call: Call) -> float:
-        if call.model not in self.models:
-            hint = did_you_mean(call.model, self.models)
-            raise ConfigError(f"the price table has no price for model `{call.model}`; {hint}")
-        return self.models[call.model].of(call.usage)
+        return self.of(call.model).of(call.usage)
 
 
 def load_prices(path: str | Path) -> PriceTable:
