@@ -1,0 +1,205 @@
+"""A run on disk survives being killed, and is never mistaken for another."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tacit.config import Config, EvaluationConfig, load_config
+from tacit.errors import ConfigError
+from tacit.evaluate import evaluate_team
+from tacit.runfolder import RunFolder, read_lines, write_atomically
+from tacit.session import open_engines, seat, tasks_of, teams_of
+from tacit.types import Call, ChatMessage, Choice, Episode, Grade, Stop, Usage
+
+EPISODE = Episode(
+    task_id="sum/1",
+    sample=3,
+    level="hard",
+    calls=(
+        Call(
+            agent="hinter",
+            model="pocket",
+            messages=(ChatMessage("system", "s\n\u2028"), ChatMessage("user", "ü<|eos|>\0")),
+            text="7 + 5 = 12",
+            stop=Stop.LENGTH,
+            usage=Usage(prompt=5, generated=3, cached=1, reasoning=1),
+            prompt_ids=(1, 2, 3),
+            output_ids=(4, 5, 6),
+            logprobs=(-0.1, -1e-12, -123.456789012345678),
+            policy="team",
+            version=4,
+            choice=Choice.FLOOR,
+            silence_logprob=-17.25,
+            part="hinter",
+            round=1,
+            seconds=0.125,
+            path_tokens=9,
+        ),
+    ),
+    answer="12",
+    grade=Grade(reward=0.5, right=False, answer="12", note="close"),
+    seconds=1.5,
+)
+FAILED = Episode(task_id="sum/2", sample=0, error="EngineError: gone")
+
+
+def test_an_episode_comes_back_as_it_was_to_the_bit(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path / "run", Config())
+    run.append_episode("t", EPISODE)
+    run.append_episode("t", FAILED)
+    assert list(run.episodes("t")) == [EPISODE, FAILED]
+    assert len((tmp_path / "run/episodes/t.jsonl").read_bytes().split(b"\n")) == 3
+    assert list(run.episodes("another")) == []
+
+
+def test_a_torn_last_line_is_passed_over_and_cut_off_before_going_on(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path / "run", Config())
+    run.append_episode("t", EPISODE)
+    run.append_episode("t", FAILED)
+    path = tmp_path / "run/episodes/t.jsonl"
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for end in (len(whole) - 1, len(whole) - 7, first + 1, first):
+        path.write_bytes(whole[:end])
+        assert list(run.episodes("t")) == [EPISODE]
+        run.mend("episodes/t.jsonl")
+        assert path.read_bytes() == whole[:first]
+    path.write_bytes(whole[: first - 1])
+    assert list(run.episodes("t")) == []
+    run.mend("episodes/t.jsonl")
+    run.append_episode("t", FAILED)
+    assert list(run.episodes("t")) == [FAILED]
+
+
+def test_mending_what_is_whole_or_missing_changes_nothing(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path / "run", Config())
+    run.mend("episodes/t.jsonl")
+    assert not (tmp_path / "run/episodes").exists()
+    run.append_episode("t", EPISODE)
+    before = (tmp_path / "run/episodes/t.jsonl").read_bytes()
+    run.mend("episodes/t.jsonl")
+    assert (tmp_path / "run/episodes/t.jsonl").read_bytes() == before
+
+
+def test_the_same_config_goes_on_and_another_is_refused(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path, Config(seed=1))
+    RunFolder.open(tmp_path, Config(seed=1))
+    with pytest.raises(ConfigError, match=r"another config \(evaluation.samples, seed differ\)"):
+        RunFolder.open(tmp_path, Config(seed=2, evaluation=EvaluationConfig(samples=4)))
+    assert RunFolder.existing(tmp_path)[1] == Config(seed=1)
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious", encoding="utf-8")
+    for open_it in (RunFolder.check, RunFolder.open):
+        with pytest.raises(ConfigError, match="is not a run folder and not empty"):
+            open_it(tmp_path, Config())
+        with pytest.raises(ConfigError, match="is a file: name a folder"):
+            open_it(tmp_path / "thesis.tex", Config())
+    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+        RunFolder.existing(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_checking_writes_nothing(tmp_path: Path) -> None:
+    RunFolder.check(tmp_path / "run", Config())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_killed_before_its_config_was_written_can_start_again(tmp_path: Path) -> None:
+    (tmp_path / ".config.json.x1y2").write_bytes(b'{"name": ')
+    RunFolder.open(tmp_path, Config())
+    assert RunFolder.existing(tmp_path)[1] == Config()
+
+
+def test_a_damaged_config_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"name": ', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"config\.json is damaged"):
+        RunFolder.open(tmp_path, Config())
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path, Config())
+    run.write_json("summary.json", {"a": 1})
+    with pytest.raises(ValueError):
+        run.write_json("summary.json", {"a": float("nan")})
+    with pytest.raises(TypeError):
+        write_atomically(tmp_path / "summary.json", "text")  # type: ignore[arg-type]
+    assert run.read_json("summary.json") == {"a": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "summary.json"]
+
+
+def test_lines_of_a_file_that_is_not_there_are_none(tmp_path: Path) -> None:
+    assert list(read_lines(tmp_path / "nothing.jsonl")) == []
+
+
+CONFIG = """
+name: killed
+tasks: {name: arithmetic, split: test, limit: 60}
+evaluation: {concurrency: 2, resamples: 100}
+team: {topology: hint_actor, agents: {hinter: {max_tokens: 96}, actor: {max_tokens: 24}}}
+"""
+
+
+async def test_a_killed_evaluation_repeats_only_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    path = tmp_path / "run/episodes/hint_actor.jsonl"
+    command = [sys.executable, "-m", "tacit.cli", "eval", "config.yaml", "--out", "run", "--json"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 240
+    while _lines(path) < 6 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+    kept = b"".join(read_lines(path))
+    assert 6 <= kept.count(b"\n") < 60
+    assert not (tmp_path / "run/summary.json").exists()
+
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    assert path.read_bytes().startswith(kept), "what was done was not kept as it was"
+    ids = [json.loads(line)["task_id"] for line in read_lines(path)]
+    assert len(ids) == len(set(ids)) == 60
+    summary = json.loads(again.stdout)
+    assert summary == json.loads((tmp_path / "run/summary.json").read_bytes())
+    assert summary["teams"]["hint_actor"]["tasks"] == 60
+
+    never_killed = await _whole(tmp_path)
+    mended = {episode.task_id: _untimed(episode) for episode in _episodes(tmp_path / "run")}
+    assert mended == {episode.task_id: _untimed(episode) for episode in never_killed}
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _episodes(folder: Path) -> list[Episode]:
+    return list(RunFolder(folder).episodes("hint_actor"))
+
+
+async def _whole(folder: Path) -> list[Episode]:
+    config = load_config(folder / "config.yaml")
+    teams = teams_of(config)
+    settings = EvaluationConfig(concurrency=64)
+    run = RunFolder.open(folder / "whole", config)
+    async with open_engines(config, teams) as engines:
+        return await evaluate_team(
+            "hint_actor",
+            seat(teams["hint_actor"], engines),
+            tasks_of(config.tasks),
+            settings,
+            run,
+            seed=config.seed,
+        )
+
+
+def _untimed(one: Episode) -> Episode:
+    return replace(one, seconds=0.0, calls=tuple(replace(c, seconds=0.0) for c in one.calls))
