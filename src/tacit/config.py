@@ -28,7 +28,7 @@ Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TaskConfig(Section):
@@ -265,15 +265,29 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
 
     @model_validator(mode="after")
-    def _agents_name_known_models(self) -> "Config":
+    def _team_names_are_file_names(self) -> "Config":
+        for name in self.teams:
+            if not name.strip() or name.startswith(".") or {*name} & {"/", "\\", "\0"}:
+                raise ValueError(f"teams: `{name}` cannot name a file; use letters and dashes")
+        return self
+
+    @model_validator(mode="after")
+    def _agents_fit_their_models(self) -> "Config":
         known = {"pocket", *self.models}
         teams = {"team": self.team, **{f"teams.{k}": v for k, v in self.teams.items()}}
         for place, team in teams.items():
             for role, agent in team.agents.items() if team else ():
+                where = f"{place}.agents.{role}"
                 if agent.model not in known:
                     hint = did_you_mean(agent.model, known)
-                    where = f"{place}.agents.{role}.model"
-                    raise ValueError(f"{where}: no model `{agent.model}` under `models`; {hint}")
+                    raise ValueError(
+                        f"{where}.model: no model `{agent.model}` under `models`; {hint}"
+                    )
+                if agent.max_input_tokens and self.model_named(agent.model).engine == "api":
+                    raise ValueError(
+                        f"{where}.max_input_tokens: the tokens of an api model's prompt "
+                        "cannot be counted here; leave it out"
+                    )
         return self
 
     def model_named(self, name: str) -> ModelConfig:
@@ -320,11 +334,13 @@ def find_config(source: str | Path) -> Path:
 
 def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     """A YAML or JSON file as a dict, laid over the file it `extends`."""
-    if path in seen:
+    if path.resolve() in seen:
         raise ConfigError(f"{path.name}: `extends` goes round in a circle")
     try:
         text = path.read_text(encoding="utf-8")
         tree = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path.name} is not valid {path.suffix[1:]}: {reason}") from None
@@ -335,7 +351,7 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         return tree
     beside = path.parent / str(base)
     return _merge(
-        _read_tree(find_config(beside if beside.is_file() else base), (*seen, path)), tree
+        _read_tree(find_config(beside if beside.is_file() else base), (*seen, path.resolve())), tree
     )
 
 
@@ -370,6 +386,10 @@ def _complaints(error: ValidationError) -> Iterable[str]:
         if problem["type"] == "extra_forbidden":
             known = _fields_at(problem["loc"][:-1])
             yield f"`{place}` is not a setting: {did_you_mean(str(problem['loc'][-1]), known)}"
+        elif problem["type"] == "missing":
+            yield f"{place} is missing"
+        elif problem["type"] in ("model_type", "dict_type"):
+            yield f"{place}: write `key: value` settings, not {problem['input']!r}"
         elif problem["type"] == "value_error":
             message = problem["msg"].removeprefix("Value error, ")
             yield message if place == "config" else f"{place}: {message}"

@@ -2,14 +2,17 @@
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tacit.errors import ConfigError
 
+_OUTSIDE = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """' Did you mean `x`?' or the list of what there is."""
+    """`did you mean …?`, or the list of what there is."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
@@ -18,7 +21,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def check_name(kind: str, name: str, known: Iterable[str], *, outside: bool = False) -> None:
     """Raise a ConfigError unless the name is known, or may be outside code and looks like it."""
     known = list(known)
-    if name not in known and not (outside and ":" in name):
+    if name not in known and not (outside and _OUTSIDE.fullmatch(name)):
         hint = " (or your own as `module:name`)" if outside else ""
         raise ConfigError(f"unknown {kind} `{name}`: {did_you_mean(name, known)}{hint}")
 
