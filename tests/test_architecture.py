@@ -1,0 +1,123 @@
+"""The reading order is the import order, and the light modules stay light."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "tacit"
+
+FREE = ("errors", "registry", "config")
+"""Importable by all; each imports only those before it."""
+
+ORDER = (
+    "types",
+    "tasks",
+    "grading",
+    "engine",
+    "team",
+    "statistics",
+    "runfolder",
+    "rollout",
+    "economy",
+    "evaluate",
+    "session",
+    "learn",
+    "console",
+    "commands",
+    "training",
+    "doctor",
+    "cli",
+)
+"""No module imports one further down, not even inside a function."""
+
+POCKET_TOOLS = "pocket.*"
+"""`tacit.pocket` alone says where the model lies; the programs that made it may use anything."""
+
+HEAVY = ("torch", "transformers", "peft", "openai", "math_verify", "sympy", "datasets", "chess")
+
+FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+
+
+def unit_of(module: str) -> str:
+    """`tacit.team.prompts` belongs to `team`."""
+    parts = module.split(".")[1:]
+    if parts[:1] == ["pocket"]:
+        return POCKET_TOOLS if len(parts) > 1 else "pocket"
+    return parts[0] if parts else ""
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module of ours that a file imports, lazily or not, with the line."""
+    for node in ast.walk(ast.parse((SOURCE / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "tacit":
+                    yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
+            if node.module and node.module.split(".")[0] == "tacit":
+                for alias in node.names:
+                    yield _target(node.module, alias.name), node.lineno
+
+
+def _target(module: str, name: str) -> str:
+    """`from tacit.tasks import chess` imports a module, `… import load_tasks` a function."""
+    inner = SOURCE.joinpath(*module.split(".")[1:], name)
+    return f"{module}.{name}" if inner.is_dir() or inner.with_suffix(".py").is_file() else module
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("tacit", *path.with_suffix("").parts)).removesuffix(".__init__")
+
+
+def rank(unit: str) -> int:
+    order = ("", "pocket", *FREE, *ORDER, POCKET_TOOLS)
+    assert unit in order, f"give `{unit}` its place in ORDER"
+    return order.index(unit)
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_module_imports_one_to_its_right(path: Path) -> None:
+    own = unit_of(module_of(path))
+    for module, line in imports(path):
+        other = unit_of(module)
+        assert rank(other) <= rank(own), f"{path}:{line}: {own} may not import {module}"
+
+
+def test_the_order_would_notice() -> None:
+    found = {unit_of(module) for path in FILES for module, _ in imports(path)}
+    assert {"types", "team", "rollout", "engine", "learn", "commands"} <= found
+    lazy = {module for module, _ in imports(Path("engine/factory.py"))}
+    assert "tacit.engine.local" in lazy, "imports inside functions count"
+    assert rank("learn") > rank("rollout") > rank("team") > rank("types")
+
+
+def test_nothing_in_the_order_is_out_of_date() -> None:
+    there = {unit_of(module_of(path)) for path in FILES}
+    assert {*FREE, *ORDER} - there <= {"doctor"}
+
+
+@pytest.mark.parametrize("module", ["tacit.config", "tacit.cli", "tacit.commands", "tacit.session"])
+def test_light_modules_load_nothing_heavy(module: str) -> None:
+    program = (
+        f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_module_says_what_it_is_and_stays_readable(path: Path) -> None:
+    tree = ast.parse((SOURCE / path).read_text(encoding="utf-8"))
+    if tree.body:
+        assert ast.get_docstring(tree), f"{path} has no docstring"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= 60, f"{path}: {node.name} has {length} lines"
