@@ -36,7 +36,7 @@ def evaluate(
     if config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     only = config.model_copy(update={"teams": {}})
-    asyncio.run(run_evaluation(only, out or Path("runs") / config.name, as_json=as_json))
+    asyncio.run(run_evaluation(only, out or _folder(source, config.name), as_json=as_json))
 
 
 @app.command()
@@ -48,7 +48,7 @@ def compare(
     from tacit.config import load_config
 
     config = load_config(source, overrides or ())
-    asyncio.run(run_evaluation(config, out or Path("runs") / config.name, as_json=as_json))
+    asyncio.run(run_evaluation(config, out or _folder(source, config.name), as_json=as_json))
 
 
 @app.command()
@@ -60,8 +60,7 @@ def train(
     from tacit.training import run_training
 
     config = load_config(source, overrides or ())
-    continued = Path(source) if Path(source).is_dir() else Path("runs") / config.name
-    asyncio.run(run_training(config, out or continued, as_json=as_json))
+    asyncio.run(run_training(config, out or _folder(source, config.name), as_json=as_json))
 
 
 @app.command()
@@ -125,8 +124,14 @@ def init(
     typer.echo(f"wrote {path}; try: tacit eval {path}")
 
 
+def _folder(source: str, name: str) -> Path:
+    """A run folder goes on in its place; anything else is a run of that name."""
+    return Path(source) if Path(source).is_dir() else Path("runs") / name
+
+
 def main() -> None:
     """Run the command line; what the user can mend is one sentence and exit code 2."""
+    sys.path.append(str(Path.cwd()))  # where `module:name` in a config finds code of the user's own
     try:
         app()
     except TacitError as error:

@@ -100,7 +100,7 @@ def _report(
 async def run_play(config: Config, question: str, answer: str | None) -> None:
     """One conversation, printed call by call; graded where a reference is given."""
     teams = teams_of(config)
-    team = teams[next(iter(teams))]
+    name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
     template = tasks_of(config.tasks.model_copy(update={"limit": 1}))[0]
     task = Task(
         id="play/0",
@@ -113,9 +113,9 @@ async def run_play(config: Config, question: str, answer: str | None) -> None:
     async def ungraded(task: Task, text: str) -> Grade:
         return Grade(reward=0.0, right=False)
 
-    async with open_engines(config, teams) as engines:
+    async with open_engines(config, {name: teams[name]}) as engines:
         job = Job(task, Setting(seed=config.seed))
-        roster = seat(team, engines)
+        roster = seat(teams[name], engines)
         if answer is None:
             episode = await play_episode(roster, job, grader=ungraded, on_call=show_call)
         else:
