@@ -1,9 +1,10 @@
+import asyncio
 from pathlib import Path
 
 import pytest
 import torch
 
-from tacit.engine.base import Request, Sampling
+from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.load import POCKET_FOLDER, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
@@ -38,8 +39,22 @@ def test_a_model_is_called_by_its_path_unless_named(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not POCKET_FOLDER.is_dir(), reason="the pocket model has not been made yet")
-def test_the_pocket_model_opens() -> None:
-    assert load_model("pocket", device="cpu").name == "pocket"
+async def test_the_pocket_model_opens_and_says_the_same_alone_and_among_others() -> None:
+    loaded = load_model("pocket", device="cpu")
+    assert loaded.name == "pocket"
+    engine = LocalEngine(loaded)
+    rule = SilenceRule(ids=engine.silence_ids())
+    requests = []
+    for i in range(48):
+        messages = (ChatMessage("user", f"What is {i % 7} + {i}?"),)
+        ids, sampling = engine.encode(messages), Sampling(temperature=1.0, max_tokens=12)
+        requests.append(
+            Request(messages=messages, prompt_ids=ids, sampling=sampling, seed=i, silence=rule)
+        )
+    together = await asyncio.gather(*map(engine.generate, requests))
+    alone = [await engine.generate(request) for request in requests[::4]]
+    await engine.close()
+    assert alone == together[::4]
 
 
 @pytest.mark.parametrize(

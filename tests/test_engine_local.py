@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from tacit.engine import probe
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.load import LoadedModel
 from tacit.engine.local import LocalEngine
@@ -110,6 +111,21 @@ async def test_ids_and_logprobs_are_the_same_bits_whatever_the_concurrency(kind:
 
     assert await asyncio.gather(*map(one_of_few, requests)) == together
     await another.close()
+
+
+async def test_the_bits_are_the_same_whichever_thread_computes_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "_SMALL", 0)  # as for a large model: all threads serve
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        engine = LocalEngine(tiny_model(), rows=8)
+        same = await all_at_once(engine, [request(seed=1, temperature=5.0)] * 8)
+        await engine.close()
+    finally:
+        torch.set_num_threads(threads)
+    assert len(set(same)) == 1
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 1.0}, {"temperature": 0.6}])
@@ -242,6 +258,8 @@ async def test_lengths_are_checked_before_any_forward_pass() -> None:
         await engine.generate(request(max_tokens=2, silence=SilenceRule(ids=(3, 4, EOS))))
     with pytest.raises(EngineError, match="needs prompt ids"):
         await engine.generate(request(()))
+    with pytest.raises(EngineError, match="silence rule needs ids"):
+        await engine.generate(request(silence=SilenceRule()))
     await engine.close()
 
 

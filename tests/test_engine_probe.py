@@ -83,6 +83,18 @@ def test_threads_that_cut_through_rows_are_given_up(
     assert in_a_thread(settled) == (None, True)
 
 
+def test_a_large_model_keeps_its_threads(
+    three_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_SMALL", 0)
+    module = tiny_model().module
+
+    def settled() -> tuple[str | None, int]:
+        return why_not_slots(module, 8, 512), torch.get_num_threads()
+
+    assert in_a_thread(settled) == (None, 3)
+
+
 def test_a_small_model_takes_one_thread_and_leaves_others_theirs(three_threads: None) -> None:
     module = tiny_model().module
 

@@ -124,10 +124,10 @@ class LocalEngine:
             raise EngineError(f"{self.model}: the engine was closed")
         if not request.prompt_ids:
             raise EngineError(f"{self.model}: a local engine needs prompt ids; see `encode`")
-        room, marker = (
-            request.sampling.max_tokens,
-            len(request.silence.ids if request.silence else ()),
-        )
+        if request.silence and not request.silence.ids:
+            raise EngineError(f"{self.model}: a silence rule needs ids; see `silence_ids`")
+        room = request.sampling.max_tokens
+        marker = len(request.silence.ids) if request.silence else 0
         if room < max(1, marker):
             raise EngineError(
                 f"{self.model}: max_tokens is {room}, but silence alone takes {marker} tokens"

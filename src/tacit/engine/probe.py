@@ -20,8 +20,9 @@ much where it is not, and with one the numbers do not depend on how many cores t
 
 
 def why_not_slots(module: Any, rows: int, context: int) -> str | None:
-    """None if the model can decode in slots, else the reason. To be asked in the worker's thread:
-    it may lower that thread's share of the cores.
+    """None if the model can decode in slots, else the reason.
+
+    To be asked in the worker's thread, whose share of the cores it settles.
     """
     config = module.config.get_text_config()
     if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:

@@ -2,7 +2,8 @@
 
 A row's numbers must not depend on its neighbours. CPU and GPU kernels round differently for
 different shapes, so every decoding pass has the same shape [rows, 1] over caches of one length, and
-every prompt is computed alone. Sliding-window and linear attention are left to `plain.py`.
+every prompt is computed alone. Sliding-window and linear attention are left to `plain.py`. A
+mixture of experts works, but sorts rows by expert, so its last bits may tell of the neighbours.
 """
 
 from collections import OrderedDict
