@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -68,16 +70,16 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     best = set(frontier(summaries))
     levels = list(dict.fromkeys(level for s in summaries for level in s.accuracy_by_level))
     levels = levels if 1 < len(levels) <= 5 else []
-    table = Table(caption="* on the frontier: no other team is both more accurate and cheaper")
-    table.add_column("team")
-    table.add_column("accuracy % [95 %]", justify="right")
+    table = _table(caption="* on the frontier: no other team is both more accurate and cheaper")
+    table.add_column("team", no_wrap=True)
+    table.add_column("accuracy %\n\\[interval]", justify="right", no_wrap=True)
     for level in levels:
-        table.add_column(f"{level} %", justify="right")
-    for header in ("generated", "read", "per solved", "path", "silent %"):
+        table.add_column(f"{level}\n%", justify="right")
+    for header in ("tokens\nsaid", "tokens\nread", "per\nsolved", "path", "silent\n%"):
         table.add_column(header, justify="right")
     priced = any(summary.money is not None for summary in summaries)
     if priced:
-        table.add_column("money/task", justify="right")
+        table.add_column("money\nper task", justify="right")
     for one in summaries:
         by_level = [
             percent(one.accuracy_by_level[lv].mean) if lv in one.accuracy_by_level else "–"
@@ -100,11 +102,16 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     return table
 
 
+def _table(**settings: Any) -> Table:
+    """Narrow enough for a terminal of 80 columns."""
+    return Table(box=SIMPLE_HEAD, padding=0, **settings)
+
+
 def agents_table(summaries: Sequence[Summary]) -> Table:
-    table = Table(title="Tokens per episode, by agent", title_justify="left")
+    table = _table(title="Tokens per episode, by agent", title_justify="left")
     for header in ("team", "agent", "model"):
         table.add_column(header)
-    for header in ("calls", "generated", "read", "cached", "silent %", "silent % by level"):
+    for header in ("calls", "said", "read", "cached", "silent\n%", "silent %\nby level"):
         table.add_column(header, justify="right")
     for one in summaries:
         for agent in one.agents:
