@@ -36,9 +36,9 @@ async def run_evaluation(config: Config, folder: Path, *, as_json: bool) -> dict
     RunFolder.check(folder, config)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
-    with episode_progress() as progress:
-        async with open_engines(config, teams) as engines:
-            run = RunFolder.open(folder, config)
+    async with open_engines(config, teams) as engines:
+        run = RunFolder.open(folder, config)
+        with episode_progress() as progress:
             for name, team in teams.items():
                 bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
                 episodes[name] = await evaluate_team(

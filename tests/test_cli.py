@@ -1,0 +1,237 @@
+"""The command line as people meet it: one sentence for a mistake, and nothing left behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tacit.pocket
+from tacit.config import load_config
+
+CONFIG = """
+name: mine
+tasks: {name: arithmetic, split: test, limit: 4}
+evaluation: {resamples: 100}
+team:
+  topology: hint_actor
+  agents: {hinter: {max_tokens: 96}, actor: {max_tokens: 24}}
+"""
+GOOD_LINE = '{"question": "What is 31 + 25?", "answer": "56"}\n'
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with a config and files that are wrong in several ways."""
+    (tmp_path / "mine.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "good.jsonl").write_text(GOOD_LINE, encoding="utf-8")
+    (tmp_path / "torn.jsonl").write_text(GOOD_LINE + '{"question": "What', encoding="utf-8")
+    (tmp_path / "bare.jsonl").write_text(GOOD_LINE + '{"question": "2?"}\n', encoding="utf-8")
+    (tmp_path / "empty.jsonl").write_text("", encoding="utf-8")
+    (tmp_path / "own.py").write_text("async def play(task, team):\n    ...\n", encoding="utf-8")
+    return tmp_path
+
+
+def tacit_(here: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("TACIT_DATA", "COLUMNS")}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tacit.cli", *arguments],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        env=environment | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"} | variables,
+    )
+
+
+def files(here: Path) -> set[str]:
+    return {
+        str(path.relative_to(here)) for path in here.rglob("*") if "__pycache__" not in str(path)
+    }
+
+
+def refused(here: Path, *arguments: str, code: int = 2, **variables: str) -> str:
+    """The one sentence of a command that must fail and leave nothing behind."""
+    before = files(here)
+    done = tacit_(here, *arguments, **variables)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert files(here) == before
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tacit: ")
+    return line.removeprefix("tacit: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.yaml"], "no config file or recipe `nowhere.yaml`"),
+        (["mine.yaml", "tasks.name=gsm9k"], "unknown task source `gsm9k`: did you mean `gsm8k`?"),
+        (["mine.yaml", "tasks.name=gsm8k"], "gsm8k: its files are needed: name the folder"),
+        (["mine.yaml", "tasks.name=gsm8k", "tasks.folder=nowhere"], "nowhere is not a folder"),
+        (["mine.yaml", "tasks.name=nowhere.jsonl"], "nowhere.jsonl"),
+        (["mine.yaml", "tasks.name=torn.jsonl"], "torn.jsonl"),
+        (["mine.yaml", "tasks.name=bare.jsonl"], "`answer` is missing"),
+        (["mine.yaml", "tasks.name=empty.jsonl"], "empty.jsonl"),
+        (["mine.yaml", "tasks={name: good.jsonl, offset: 1}"], "none left after offset 1"),
+        (["mine.yaml", "tasks.level=[impossible]"], "has no level impossible; it has: easy, hard"),
+        (["mine.yaml", "tasks.limit=-1"], "mine.yaml: tasks.limit: input should be greater than 0"),
+        (
+            ["mine.yaml", "team.agents.actor.max_tokens=-1"],
+            "mine.yaml: team.agents.actor.max_tokens: input should be greater than 0, got -1",
+        ),
+        (
+            ["mine.yaml", "team.agents.actor.max_tokns=3"],
+            "`team.agents.actor.max_tokns` is not a setting: did you mean `max_tokens`?",
+        ),
+        (
+            ["mine.yaml", "team.topology=hint_acter"],
+            "unknown topology `hint_acter`: did you mean `hint_actor`?",
+        ),
+        (["mine.yaml", "team.agents.hintr={}"], "team.agents.hintr: hint_actor has no such role"),
+        (["mine.yaml", "team.options.rounds=2"], "team.options.rounds: hint_actor has no such"),
+        (["mine.yaml", "team.agents.actor.model=gpt"], "no model `gpt` under `models`"),
+        (["mine.yaml", "seed"], "override `seed`: write it as section.key=value"),
+        (["mine.yaml", "prices=nowhere.yaml"], "prices: `nowhere.yaml` cannot be read"),
+        (["mine.yaml", "--out", "mine.yaml"], "`mine.yaml` is a file: name a folder with --out"),
+        (["mine.yaml", "--out", "."], "`.` is not a run folder and not empty"),
+        (["pocket-compare"], "`tacit eval` needs a `team:`"),
+        (
+            ["mine.yaml", "team.topology=own:play", "tasks.name=gsm9k"],
+            "unknown task source `gsm9k`",  # so the topology of one's own was found
+        ),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(
+    here: Path, arguments: list[str], message: str
+) -> None:
+    assert message in refused(here, "eval", *arguments)
+
+
+def test_a_malformed_line_is_named_by_its_number(here: Path) -> None:
+    assert "torn.jsonl:2" in refused(here, "eval", "mine.yaml", "tasks.name=torn.jsonl")
+    assert "bare.jsonl:2" in refused(here, "eval", "mine.yaml", "tasks.name=bare.jsonl")
+
+
+def test_a_model_folder_without_a_tokenizer_is_refused(here: Path) -> None:
+    model = Path(tacit.pocket.__file__).parent / "model"
+    (here / "model").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (here / "model" / name).symlink_to(model / name)
+    told = refused(here, "eval", "mine.yaml", "models.m.path=model", "team.agents.actor.model=m")
+    assert told.startswith("model folder `model` has no tokenizer: ")
+
+
+def test_a_server_that_cannot_be_reached_ends_the_run_with_its_message(here: Path) -> None:
+    model = "models.gpt={engine: api, model: x, base_url: 'http://127.0.0.1:9/v1', retries: 0}"
+    done = tacit_(
+        here,
+        "eval",
+        "mine.yaml",
+        model,
+        "team={topology: solo, agents: {actor: {model: gpt}}}",
+        OPENAI_API_KEY="none",
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    assert "tacit: no episode succeeded out of 4: EngineError: x: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "no API key for `x`" in refused(
+        here,
+        "eval",
+        "mine.yaml",
+        model,
+        "team={topology: solo, agents: {actor: {model: gpt}}}",
+        "--out",
+        "other",
+        OPENAI_API_KEY="",
+    )
+
+
+def test_help_and_slips_of_the_pen() -> None:
+    done = tacit_(Path(), "--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for command in ("eval", "compare", "train", "play", "tasks", "doctor", "init"):
+        assert command in done.stdout
+    assert tacit_(Path(), "evl").returncode == 2
+    assert tacit_(Path(), "eval").returncode == 2
+
+
+def test_eval_prints_json_for_programs_and_leaves_a_run(here: Path) -> None:
+    done = tacit_(here, "eval", "mine.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    run = here / "runs" / "mine"
+    assert result == json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    team = result["teams"]["hint_actor"]
+    assert team == json.loads((run / "evals/hint_actor.json").read_text(encoding="utf-8"))
+    assert (team["tasks"], team["failed"]) == (4, 0)
+    assert set(team["accuracy_by_level"]) == {"easy", "hard"}
+    assert [agent["agent"] for agent in team["agents"]] == ["hinter", "actor"]
+    lines = (run / "episodes/hint_actor.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 4 and all(len(json.loads(line)["calls"]) == 2 for line in lines)
+    assert load_config(run).name == "mine"
+
+    told = refused(here, "eval", "mine.yaml", "seed=1")
+    assert told.startswith("`runs/mine` holds a run with another config (seed differ)")
+    assert "another config" in refused(here, "eval", "runs/mine", "seed=1")
+
+
+def test_compare_prints_a_table_that_fits_and_a_sentence_for_each_pair(here: Path) -> None:
+    teams = """
+extends: pocket-compare
+name: two
+tasks: {limit: 4}
+evaluation: {resamples: 100}
+"""
+    (here / "two.yaml").write_text(teams, encoding="utf-8")
+    done = tacit_(here, "compare", "two.yaml", "--out", "there/run")
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "…" not in done.stdout
+    for name in ("solo *", "untrained hint", "untrained critic", "debate", "self-consistency"):
+        assert name in done.stdout
+    assert "solo" in done.stdout.partition("Tokens per episode, by agent")[2]
+    assert done.stdout.count(" on 4 tasks") == 4
+    assert done.stdout.rstrip().endswith("there/run")
+    assert len(list((here / "there/run/episodes").iterdir())) == 5
+    assert not (here / "runs").exists()
+
+
+def test_play_shows_the_conversation_and_the_verdict(here: Path) -> None:
+    done = tacit_(here, "play", "What is 31 + 25?", "--answer", "56", "--team", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    hinter, actor = done.stdout.index("hinter ("), done.stdout.index("actor (")
+    assert hinter < actor
+    verdict, tokens = done.stdout.strip().splitlines()[-2:]
+    assert verdict.startswith(("right: ", "wrong: ")) and verdict.endswith("reference '56'")
+    assert tokens.endswith(" read") and "tokens generated" in tokens
+    assert not (here / "runs").exists()
+
+
+def test_init_writes_a_config_that_works_and_overwrites_nothing(here: Path) -> None:
+    done = tacit_(here, "init", "new/team.yaml")
+    assert done.returncode == 0 and "wrote new/team.yaml" in done.stdout
+    assert load_config(here / "new/team.yaml").team is not None
+    assert "exists already" in refused(here, "init", "new/team.yaml")
+
+
+def test_tasks_are_listed_counted_and_shown(here: Path) -> None:
+    listed = tacit_(here, "tasks", COLUMNS="160").stdout
+    for name in ("gsm8k", "math500", "humaneval", "checkmate_in_one", "arithmetic"):
+        assert name in listed
+    assert "7473" in listed and "evaluation only" in listed
+
+    shown = tacit_(here, "tasks", "arithmetic", "--samples", "1").stdout
+    assert shown.startswith("arithmetic test: 200 tasks (easy 100, hard 100)")
+    assert shown.count("answer: ") == 1
+    (here / "ok.jsonl").write_text(GOOD_LINE.replace("31", "[bold]31"), encoding="utf-8")
+    assert "What is [bold]31 + 25?" in tacit_(here, "tasks", "ok.jsonl").stdout
+    assert "unknown task source" in refused(here, "tasks", "arithmetc")
+
+
+def test_topologies_are_listed_with_their_roles(here: Path) -> None:
+    listed = tacit_(here, "tasks", "--topologies", COLUMNS="160").stdout
+    assert "hint_actor" in listed and "hinter, actor" in listed
+    assert "collaborator (optional)" in listed and "evo_agent" in listed
