@@ -71,15 +71,12 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     levels = list(dict.fromkeys(level for s in summaries for level in s.accuracy_by_level))
     levels = levels if 1 < len(levels) <= 5 else []
     table = _table(caption="* on the frontier: no other team is both more accurate and cheaper")
-    table.add_column("team", no_wrap=True)
-    table.add_column("accuracy %\n\\[interval]", justify="right", no_wrap=True)
-    for level in levels:
-        table.add_column(f"{level}\n%", justify="right")
-    for header in ("tokens\nsaid", "tokens\nread", "per\nsolved", "path", "silent\n%"):
-        table.add_column(header, justify="right")
+    table.add_column("team", overflow="fold")
+    numbers = ["accuracy %\n\\[interval]", *(f"{level}\n%" for level in levels)]
+    numbers += ["tokens\nsaid", "tokens\nread", "per\nsolved", "path", "silent\n%"]
     priced = any(summary.money is not None for summary in summaries)
-    if priced:
-        table.add_column("money\nper task", justify="right")
+    for header in [*numbers, *(["money\nper task"] if priced else [])]:
+        table.add_column(header, justify="right", no_wrap=True)
     for one in summaries:
         by_level = [
             percent(one.accuracy_by_level[lv].mean) if lv in one.accuracy_by_level else "–"
