@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from tacit.evaluate import Summary, frontier
 from tacit.statistics import Estimate, Paired
@@ -37,7 +38,7 @@ class EpisodeBar:
 
     def __init__(self, progress: Progress, name: str, total: int) -> None:
         self._progress = progress
-        self._task = progress.add_task(name, total=total, numbers="")
+        self._task = progress.add_task(escape(name), total=total, numbers="")
         self._graded = self._right = self._failed = self._tokens = 0
 
     def add(self, episode: Episode) -> None:
@@ -86,7 +87,7 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
         silent = sum(agent.silence * agent.calls for agent in one.agents) / calls if calls else 0.0
         solved = "–" if one.generated_per_solved is None else f"{one.generated_per_solved:.0f}"
         row = [
-            f"{one.team}{' *' if one.team in best else ''}",
+            f"{escape(one.team)}{' *' if one.team in best else ''}",
             interval(one.accuracy),
             *by_level,
             f"{one.generated.mean:.1f}",
@@ -114,9 +115,7 @@ def agents_table(summaries: Sequence[Summary]) -> Table:
         for agent in one.agents:
             levels = " ".join(f"{lv} {percent(s)}" for lv, s in agent.silence_by_level.items())
             table.add_row(
-                one.team,
-                agent.agent,
-                agent.model,
+                *map(escape, (one.team, agent.agent, agent.model)),
                 f"{agent.calls:.2f}",
                 f"{agent.generated:.1f}",
                 f"{agent.prompt:.0f}",
@@ -148,11 +147,12 @@ def paired_lines(baseline: str, results: Mapping[str, Paired | None]) -> Iterato
 
 def show_call(call: Call) -> None:
     """One message of a conversation, model text never read as markup."""
-    said = "[dim]silent[/]" if call.silent else escape(call.text)
-    out.print(f"[bold cyan]{escape(call.agent)}[/] [dim]({call.usage.generated} tokens)[/]  {said}")
+    said = ("silent", "dim") if call.silent else call.text
+    tokens = (f" ({call.usage.generated} tokens)  ", "dim")
+    out.print(Text.assemble((call.agent, "bold cyan"), tokens, said))
 
 
 def show_grade(grade: Grade, reference: str) -> None:
-    verdict = "[green]right[/]" if grade.right else "[red]wrong[/]"
+    verdict = ("right", "green") if grade.right else ("wrong", "red")
     read = f"read {grade.answer!r}, " if grade.answer else ""
-    out.print(f"{verdict}: {escape(read)}reference {escape(repr(reference))}")
+    out.print(Text.assemble(verdict, f": {read}reference {reference!r}"))
