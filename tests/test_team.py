@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripted_teams import SILENT, TASK, play, scripted
-from tacit.config import AgentConfig, TeamConfig
+from tacit.config import AgentConfig, Config, TeamConfig
 from tacit.engine.base import Request, derive_seed
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError, EngineError
+from tacit.runfolder import RunFolder
 from tacit.team.roster import build_roster, check_team
 from tacit.team.team import Seat, Setting, Team
 from tacit.types import Choice, Message, Task
@@ -186,6 +188,17 @@ async def test_a_failure_in_one_strand_is_the_episodes_failure() -> None:
     assert episode.error == "EngineError: debater: server: 503 overloaded"
     assert episode.grade is None and episode.answer == ""
     assert [call.agent for call in episode.calls] == ["debater 1", "debater 3"]
+
+
+async def test_half_a_character_from_a_server_neither_breaks_the_run_nor_the_transcript(
+    tmp_path: Path,
+) -> None:
+    scripts = {"hinter": ["smile \ud83d"], "actor": [r"\boxed{42}"]}
+    episode = await play(scripted("hint_actor", scripts))
+    run = RunFolder.open(tmp_path, Config())
+    run.append_episode("t", episode)
+    assert list(run.episodes("t")) == [episode]
+    assert [call.text for call in episode.calls] == ["smile ?", r"\boxed{42}"]
 
 
 async def returns_text(task: Task, team: Team) -> str:

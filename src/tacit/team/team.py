@@ -225,13 +225,15 @@ class Seat:
         branch = _BRANCH.get()
         branch.path_tokens += done.usage.generated
         branch.path_seconds += seconds
-        silent = request.silence is not None and is_silence(done.text)
+        # A server may cut a character in two, and half of one can be neither stored nor sent on.
+        text = done.text.encode(errors="replace").decode()
+        silent = request.silence is not None and is_silence(text)
         self.team.record(
             Call(
                 agent=self.agent.name,
                 model=self.agent.engine.model,
                 messages=request.messages,
-                text=done.text,
+                text=text,
                 stop=done.stop,
                 usage=done.usage,
                 prompt_ids=request.prompt_ids,
@@ -248,7 +250,7 @@ class Seat:
                 path_tokens=branch.path_tokens,
             )
         )
-        return Message(self.agent.name, "" if silent else done.text, silent)
+        return Message(self.agent.name, "" if silent else text, silent)
 
 
 def _messages(said: Said) -> Sequence[Message]:
