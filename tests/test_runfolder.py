@@ -142,9 +142,12 @@ def test_lines_of_a_file_that_is_not_there_are_none(tmp_path: Path) -> None:
 
 CONFIG = """
 name: killed
-tasks: {name: arithmetic, split: test, limit: 60}
+tasks: {name: arithmetic, split: test, limit: 30}
 evaluation: {concurrency: 2, resamples: 100}
-team: {topology: hint_actor, agents: {hinter: {max_tokens: 96}, actor: {max_tokens: 24}}}
+models: {small: {path: pocket, rows: 4}}
+team:
+  topology: hint_actor
+  agents: {hinter: {model: small, max_tokens: 96}, actor: {model: small, max_tokens: 24}}
 """
 
 
@@ -156,21 +159,21 @@ async def test_a_killed_evaluation_repeats_only_what_is_missing(tmp_path: Path) 
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 240
-    while _lines(path) < 6 and process.poll() is None and time.monotonic() < deadline:
+    while _lines(path) < 4 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
     kept = b"".join(read_lines(path))
-    assert 6 <= kept.count(b"\n") < 60
+    assert 4 <= kept.count(b"\n") < 30
     assert not (tmp_path / "run/summary.json").exists()
 
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
     assert path.read_bytes().startswith(kept), "what was done was not kept as it was"
     ids = [json.loads(line)["task_id"] for line in read_lines(path)]
-    assert len(ids) == len(set(ids)) == 60
+    assert len(ids) == len(set(ids)) == 30
     summary = json.loads(again.stdout)
     assert summary == json.loads((tmp_path / "run/summary.json").read_bytes())
-    assert summary["teams"]["hint_actor"]["tasks"] == 60
+    assert summary["teams"]["hint_actor"]["tasks"] == 30
 
     never_killed = await _whole(tmp_path)
     mended = {episode.task_id: _untimed(episode) for episode in _episodes(tmp_path / "run")}
