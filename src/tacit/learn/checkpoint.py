@@ -128,23 +128,23 @@ def _hash(path: Path) -> str:
 
 def _optimizer_state(updater: Updater) -> dict[str, torch.Tensor]:
     """Moments and step counts by weight name; empty before the first update."""
-    tensors = {}
-    for name, weight in updater.policy.parameters.items():
-        for key, value in updater.optimizer.state.get(weight, {}).items():
-            tensors[f"{name}|{key}"] = value.detach().cpu().contiguous()
-    return tensors
+    return {
+        f"{which}|{name}|{key}": value.detach().cpu().contiguous()
+        for which, optimizer in _optimizers(updater).items()
+        for name, weight in updater.policy.parameters.items()
+        for key, value in optimizer.state.get(weight, {}).items()
+    }
 
 
 def _restore_optimizer(updater: Updater, tensors: Mapping[str, torch.Tensor]) -> None:
-    updater.optimizer.state.clear()
-    for name, weight in updater.policy.parameters.items():
-        own = {
-            full.partition("|")[2]: value
-            for full, value in tensors.items()
-            if full.partition("|")[0] == name
-        }
-        if own:
-            updater.optimizer.state[weight] = {
-                key: value if key == "step" else value.to(weight.device)
-                for key, value in own.items()
-            }
+    for optimizer in _optimizers(updater).values():
+        optimizer.state.clear()
+    for full, value in tensors.items():
+        which, name, key = full.split("|")
+        weight = updater.policy.parameters[name]
+        moment = value if key == "step" else value.to(weight.device)
+        _optimizers(updater)[which].state[weight][key] = moment
+
+
+def _optimizers(updater: Updater) -> dict[str, torch.optim.AdamW]:
+    return {"content": updater.optimizer, "choice": updater.choice_optimizer}

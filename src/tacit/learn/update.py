@@ -1,5 +1,10 @@
 """One batch into one or more optimiser steps: micro-batches, gradients, guards.
 
+The content takes its steps first. Then, under `arms`, the choice to speak takes one of its own,
+from wherever the content has dragged p, towards what was asked for: with an optimiser of its own,
+because either gradient would drown the other, and at a rate that falls with what is left to do,
+because Adam would turn the noise of a settled choice into full steps.
+
 Knows one policy at a time. Not covered: where rewards and advantages come from (`credit`).
 """
 
@@ -33,6 +38,9 @@ from tacit.learn.silence import (
     shared_prefix,
 )
 
+SETTLED = 0.1
+"""Root mean square of what is left to do on logit p below which the choice's rate falls."""
+
 
 @dataclass(slots=True, eq=False)
 class Micro:
@@ -42,7 +50,6 @@ class Micro:
     choices: list[Choice]
     sizes: BatchSizes
     """Of the whole optimiser step, so that micro-batches add up to it exactly."""
-    choice_count: int
     old_BT: Tensor | None = None
     """Log-probabilities before the batch's first update; None where this is the first."""
 
@@ -81,21 +88,22 @@ class Updater:
     microbatch_tokens: int
     max_length: int
     optimizer: torch.optim.AdamW = field(init=False)
+    choice_optimizer: torch.optim.AdamW = field(init=False)
     taken: int = 0
     """Optimiser steps so far: the schedule's clock."""
 
     def __post_init__(self) -> None:
-        self.optimizer = torch.optim.AdamW(
-            list(self.policy.parameters.values()),
-            lr=self.schedule.learning_rate,
-            betas=self.schedule.betas,
-            weight_decay=self.schedule.weight_decay,
+        weights = list(self.policy.parameters.values())
+        decay = self.schedule.weight_decay
+        self.optimizer = torch.optim.AdamW(weights, betas=self.schedule.betas, weight_decay=decay)
+        self.choice_optimizer = torch.optim.AdamW(
+            weights, betas=self.schedule.betas, weight_decay=0.0
         )
 
     def update(
         self, rows: Sequence[Row], choices: Sequence[Choice], *, train_choice: bool
     ) -> Updated:
-        """Learn from rows of this policy; `train_choice` is off while silence warms up."""
+        """Learn from rows of this policy. While silence warms up its p is only held in place."""
         parts = split(bundle(rows, choices), self.updates)
         batches = [self._micros(rows, choices, part) for part in parts]
         if self.updates > 1:
@@ -106,14 +114,17 @@ class Updater:
         for batch in batches:
             self.optimizer.zero_grad(set_to_none=True)
             for micro in batch:
-                loss, one, extra = self._loss(micro, train_choice)
+                loss, one, extra = self._loss(micro)
                 if not self._accumulate(loss):
                     dropped += 1
                     continue
                 stats.append(one)
                 for name, value in extra.items():
                     sums.setdefault(name, []).append(value)
-            norms.append(self._step())
+            norms.append(self._step(self.optimizer, self.learning_rate()))
+            self.taken += 1
+        if choices:
+            self._choose(choices, train_choice)
         tokens = sum(sums.pop("tokens", [])) or 1.0
         means = {name: sum(values) / tokens for name, values in sums.items()}
         return Updated(merge_stats(stats) | means, max(norms, default=0.0), dropped)
@@ -137,9 +148,8 @@ class Updater:
         number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in mine))}
         tokens = torch.tensor([len(row.output_ids) for row in mine])
         sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
-        count = sum(len(one.choices) for one in part)
         return [
-            _micro(rows, choices, some, number, sizes, count)
+            _micro(rows, choices, some, number, sizes)
             for some in microbatches(part, self.microbatch_tokens)
         ]
 
@@ -148,7 +158,7 @@ class Updater:
         for micro in (micro for batch in batches for micro in batch):
             micro.old_BT = _score(micro, self.policy.loaded.module, self.policy.on()).logprobs_BT
 
-    def _loss(self, micro: Micro, train_choice: bool) -> tuple[Tensor, LossStats, dict[str, float]]:
+    def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
         scored = _score(micro, self.policy.loaded.module, self.policy.on())
         device = scored.mask_BT.device
         sizes = BatchSizes(lengths_S=micro.sizes.lengths_S.to(device))
@@ -170,28 +180,36 @@ class Updater:
             engine_logprobs_BT=engine_BT,
         )
         output = LOSSES[self.loss.name](inputs, sizes, self._settings())
-        loss = output.loss
-        if train_choice and micro.choices:
-            loss = loss + self._choice_loss(micro, scored.log_p_C)
         gap_BT = torch.where(scored.mask_BT, (old_BT - engine_BT).abs(), 0.0)
         extra = {
             "tokens": float(scored.mask_BT.sum()),
             "entropy": float(torch.where(scored.mask_BT, scored.entropy_BT, 0.0).sum()),
             "engine_gap": float(gap_BT.sum()),
         }
-        return loss, output.stats, extra
+        return output.loss, output.stats, extra
 
-    def _choice_loss(self, micro: Micro, log_p_C: Tensor) -> Tensor:
-        settings = ChoiceSettings(
-            coefficient=self.silence.coefficient,
-            least_weight=self.silence.least_weight,
-            clip=self.silence.clip,
-        )
-        device = log_p_C.device
-        old_C = torch.tensor([choice.log_p for choice in micro.choices], device=device)
-        gain_C = torch.tensor([choice.gain for choice in micro.choices], device=device)
-        step_C = choice_step(old_C.exp(), gain_C, settings)
-        return choice_loss(log_p_C, old_C, step_C, micro.choice_count)
+    def _choose(self, choices: Sequence[Choice], train_choice: bool) -> None:
+        """One step of the choice: p to where the gains ask it to be, or back to where it was."""
+        old_C = torch.tensor([choice.log_p for choice in choices])
+        step_C = torch.zeros_like(old_C)
+        if train_choice:
+            gain_C = torch.tensor([choice.gain for choice in choices])
+            step_C = choice_step(old_C.exp(), gain_C, _choice_settings(self.silence))
+        self.choice_optimizer.zero_grad(set_to_none=True)
+        squares = 0.0
+        for part in _parts(choices, self.microbatch_tokens):
+            with self.policy.on():
+                scores = score(
+                    self.policy.loaded.module,
+                    [(choices[i].prompt_ids, choices[i].marker_ids) for i in part],
+                )
+            log_p_C = scores.logprobs_BT.sum(-1)
+            loss = choice_loss(
+                log_p_C, old_C[part].to(log_p_C), step_C[part].to(log_p_C), len(choices)
+            )
+            if self._accumulate(loss):
+                squares += 2.0 * float(loss)
+        self._step(self.choice_optimizer, self.learning_rate() * min(1.0, squares**0.5 / SETTLED))
 
     def _settings(self) -> LossSettings:
         low, high = CLIP_RANGES[self.loss.name]
@@ -219,18 +237,29 @@ class Updater:
                 weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         return True
 
-    def _step(self) -> float:
+    def _step(self, optimizer: torch.optim.AdamW, rate: float) -> float:
         """Take an optimiser step with what was accumulated; says the norm before clipping."""
         weights = list(self.policy.parameters.values())
-        rate = self.learning_rate()
-        self.taken += 1
         if all(weight.grad is None for weight in weights):
             return 0.0
         norm = torch.nn.utils.clip_grad_norm_(weights, self.schedule.clip_norm)
-        for group in self.optimizer.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        optimizer.step()
         return float(norm)
+
+
+def _choice_settings(silence: SilenceConfig) -> ChoiceSettings:
+    return ChoiceSettings(
+        coefficient=silence.coefficient, least_weight=silence.least_weight, clip=silence.clip
+    )
+
+
+def _parts(choices: Sequence[Choice], tokens: int) -> list[list[int]]:
+    """Choices in pieces of at most so many padded tokens."""
+    width = max(len(choice.prompt_ids) + len(choice.marker_ids) for choice in choices)
+    size = max(1, tokens // width)
+    return [list(range(i, min(i + size, len(choices)))) for i in range(0, len(choices), size)]
 
 
 def _micro(
@@ -239,7 +268,6 @@ def _micro(
     bundles: list[Bundle],
     number: Mapping[int, int],
     sizes: BatchSizes,
-    choice_count: int,
 ) -> Micro:
     """The rows and choices of some bundles, their references to each other renumbered."""
     place = {c: n for n, c in enumerate(c for one in bundles for c in one.choices)}
@@ -252,7 +280,7 @@ def _micro(
         for one in bundles
         for i in one.rows
     ]
-    return Micro(mine, [choices[c] for c in place], sizes, choice_count)
+    return Micro(mine, [choices[c] for c in place], sizes)
 
 
 def _score(micro: Micro, module: Any, weights: AbstractContextManager[None]) -> Scored:
