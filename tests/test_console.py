@@ -10,6 +10,7 @@ from tacit.config import EvaluationConfig
 from tacit.console import (
     EpisodeBar,
     agents_table,
+    detail_lines,
     interval,
     paired_lines,
     percent,
@@ -75,6 +76,25 @@ def test_names_are_shown_as_they_are() -> None:
     odd = summary("[bold]mine[/] [x]", {"easy": True})
     assert "[bold]mine[/] [x]" in printed(summary_table([odd]), width=120)
     assert "[bold]mine[/] [x]" in printed(agents_table([odd]), width=120)
+
+
+def test_what_has_no_column_has_a_line() -> None:
+    plain = replace(summary("t", {"easy": True}), path_seconds=1.5)
+    assert list(detail_lines([plain])) == ["t: 1.50 s on the critical path"]
+    full = replace(
+        plain,
+        samples=8,
+        majority=0.5,
+        any_right=0.75,
+        leaks=0.125,
+        silent_accuracy=1.0,
+        spoken_accuracy=None,
+    )
+    assert list(detail_lines([full])) == [
+        "t: 1.50 s on the critical path; maj@8 50.0 %, pass@8 75.0 %; "
+        "12.5 % of helpers' messages already hold the answer; "
+        "100.0 % right where somebody was silent, – % elsewhere"
+    ]
 
 
 @pytest.mark.parametrize(

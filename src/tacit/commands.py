@@ -13,6 +13,7 @@ from tacit.config import Config
 from tacit.console import (
     EpisodeBar,
     agents_table,
+    detail_lines,
     episode_progress,
     out,
     paired_lines,
@@ -90,8 +91,8 @@ def _report(
         return
     out.print(summary_table(summaries))
     out.print(agents_table(summaries))
-    for line in paired_lines(first, paired):
-        out.print(line, highlight=False)
+    for line in (*detail_lines(summaries), *paired_lines(first, paired)):
+        out.print(line, highlight=False, markup=False)
     if failed := sum(summary.failed for summary in summaries):
         out.print(f"[red]{failed} episodes failed[/] and are left out; run again to retry them.")
     out.print(f"[dim]transcripts and numbers: {run.path}[/]")

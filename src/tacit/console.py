@@ -126,6 +126,21 @@ def agents_table(summaries: Sequence[Summary]) -> Table:
     return table
 
 
+def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
+    """What is true of some teams only, or has no column, a line for each team."""
+    for one in summaries:
+        facts = [f"{one.path_seconds:.2f} s on the critical path"]
+        if one.majority is not None:
+            k = one.samples
+            facts.append(f"maj@{k} {percent(one.majority)} %, pass@{k} {percent(one.any_right)} %")
+        if one.leaks is not None:
+            facts.append(f"{percent(one.leaks)} % of helpers' messages already hold the answer")
+        if one.silent_accuracy is not None:
+            silent, spoken = percent(one.silent_accuracy), percent(one.spoken_accuracy)
+            facts.append(f"{silent} % right where somebody was silent, {spoken} % elsewhere")
+        yield f"{one.team}: {'; '.join(facts)}"
+
+
 def paired_lines(baseline: str, results: Mapping[str, Paired | None]) -> Iterator[str]:
     """Each comparison as a sentence."""
     for name, result in results.items():
