@@ -208,7 +208,7 @@ class Updater:
                 log_p_C, old_C[part].to(log_p_C), step_C[part].to(log_p_C), len(choices)
             )
             if self._accumulate(loss):
-                squares += 2.0 * float(loss)
+                squares += 2.0 * float(loss.detach())
         self._step(self.choice_optimizer, self.learning_rate() * min(1.0, squares**0.5 / SETTLED))
 
     def _settings(self) -> LossSettings:
