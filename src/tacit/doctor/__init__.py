@@ -1,0 +1,118 @@
+"""`tacit doctor`: tries for real what a run relies on, and says how to mend what fails.
+
+One line per check. A failure means that numbers would be wrong or nothing would run; a warning,
+that something works less well. API models are not called: that would cost money.
+"""
+
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from importlib import metadata
+
+import torch
+from packaging.requirements import Requirement
+from rich.text import Text
+
+from tacit.config import Config, ModelConfig
+from tacit.console import out
+from tacit.doctor.ailment import Ailment
+from tacit.doctor.model import MODEL_CHECKS, admit
+from tacit.errors import SandboxError
+from tacit.grading import grade
+from tacit.grading.sandbox import probe
+from tacit.tasks import BENCHMARKS
+from tacit.types import Task
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+WHOLE = "give a folder as `save_pretrained` writes it, of an instruction-tuned model"
+
+
+async def run_doctor(config: Config) -> bool:
+    """Check the machine and every model that a team of the config uses; True when nothing fails."""
+    states = [await _line("", name, check(config)) for name, check in MACHINE_CHECKS.items()]
+    teams = [*([config.team] if config.team else []), *config.teams.values()]
+    names = dict.fromkeys(agent.model for team in teams for agent in team.agents.values())
+    for name in names or {"pocket": None}:
+        states += await _check_model(name, config.model_named(name))
+    out.print(f"{states.count('fail')} failed, {states.count('warn')} warnings", highlight=False)
+    return "fail" not in states
+
+
+async def _check_model(name: str, model: ModelConfig) -> list[str]:
+    if model.engine == "api":
+        return [await _line(name, "API key", _api(model))]
+    try:
+        async with admit(name, model) as patient:
+            checks = MODEL_CHECKS.items()
+            return [await _line(name, what, check(patient)) for what, check in checks]
+    except Exception as error:  # as in `_line`
+        return [_print("fail", name, "opens", f"{error}; fix: {WHOLE}")]
+
+
+async def _line(model: str, what: str, check: Awaitable[str]) -> str:
+    try:
+        return _print("ok", model, what, await check)
+    except Ailment as error:
+        return _print(error.state, model, what, str(error))
+    except Exception as error:  # whatever breaks is a finding, and the other checks go on
+        return _print("fail", model, what, f"{type(error).__name__}: {error}")
+
+
+def _print(state: str, model: str, what: str, detail: str) -> str:
+    name = f"{model}: {what}" if model else what
+    out.print(Text.assemble((f"{state:<5}", STYLES[state]), f"{name}: {detail}"), soft_wrap=True)
+    return state
+
+
+async def _versions(config: Config) -> str:
+    needs = [Requirement(line) for line in metadata.requires("tacit") or ()]
+    core = [need for need in needs if not (need.marker and "extra" in str(need.marker))]
+    for need in core:
+        have = metadata.version(need.name)
+        if not need.specifier.contains(have, prereleases=True):
+            raise Ailment(f"{need.name} is {have}", f"pip install '{need.name}{need.specifier}'")
+    main = " ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, CPU is used"
+    return f"Python {platform.python_version()}, {main}; {device}"
+
+
+async def _sandbox(config: Config) -> str:
+    sets = [tasks.name for tasks in (config.tasks, config.train_tasks) if tasks]
+    needed = any(name in BENCHMARKS and BENCHMARKS[name].family == "code" for name in sets)
+    fix = "install bubblewrap (Linux)"
+    try:
+        walls = await probe()
+    except SandboxError as error:
+        raise Ailment(
+            f"code cannot be graded here: {error}", fix, "fail" if needed else "warn"
+        ) from error
+    if walls.open:
+        raise Ailment(f"{walls.method} works, but {'; '.join(walls.open)}", fix, "warn")
+    return f"{walls.method}, every wall stands"
+
+
+async def _math(config: Config) -> str:
+    task = Task(id="doctor", question="", answer="x^2 + 2x + 1", grader="math")
+    for text, right in ((r"\boxed{(x + 1)^2}", True), (r"\boxed{(x + 2)^2}", False)):
+        if (await grade(task, text)).right is not right:
+            fix = "pip install --force-reinstall 'math-verify[antlr4_13_2]'"
+            raise Ailment(f"the grader judges {text} wrongly", fix)
+    return "the workers tell equal from unequal formulas"
+
+
+async def _api(model: ModelConfig) -> str:
+    if not os.environ.get(model.api_key_env):
+        fix = f"export {model.api_key_env}=… (any word, if the server needs none)"
+        raise Ailment(f"{model.api_key_env} is not set", fix)
+    try:
+        metadata.version("openai")
+    except metadata.PackageNotFoundError:
+        raise Ailment("the openai client is missing", "pip install 'tacit[api]'") from None
+    return f"{model.api_key_env} is set; {model.model} was not called"
+
+
+MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[str]]] = {
+    "versions": _versions,
+    "sandbox": _sandbox,
+    "mathematics": _math,
+}

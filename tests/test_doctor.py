@@ -1,0 +1,118 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
+from tacit.doctor import run_doctor
+from tacit.doctor.ailment import Ailment
+from tacit.doctor.model import MODEL_CHECKS, Patient
+from tacit.engine.chat import Chat
+from tacit.engine.load import POCKET_FOLDER
+from tacit.engine.local import LocalEngine
+from tiny_models import tiny_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(POCKET_FOLDER, tmp_path / "model"))
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def config_of(**model: Any) -> Config:
+    team = TeamConfig(agents={"actor": AgentConfig(model="mine")})
+    return Config(models={"mine": ModelConfig(**model)}, team=team)
+
+
+async def report(config: Config, capsys: pytest.CaptureFixture[str]) -> tuple[bool, list[str]]:
+    well = await run_doctor(config)
+    return well, capsys.readouterr().out.splitlines()
+
+
+async def test_the_pocket_model_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    well, lines = await report(Config(), capsys)
+    assert well and "0 failed" in lines[-1]
+    for check in MODEL_CHECKS:
+        assert any(line.startswith(f"ok   pocket: {check}: ") for line in lines), check
+    assert any(line.startswith("ok   mathematics: ") for line in lines)
+
+
+async def test_a_folder_without_a_chat_template_is_named_with_its_fix(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "chat_template.jinja").unlink()
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if line.startswith("fail")]
+    assert not well and "no chat template" in line and "fix: " in line
+
+
+async def test_a_tokenizer_without_end_of_sequence_is_named_with_its_fix(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(folder / "tokenizer_config.json", eos_token=None)
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if line.startswith("fail")]
+    assert not well and "no end-of-sequence token" in line and "fix: " in line
+
+
+async def test_an_end_that_no_answer_has_is_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(folder / "tokenizer_config.json", eos_token="<|pad|>")
+    change(folder / "generation_config.json", eos_token_id=0)
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if line.startswith("fail")]
+    assert not well and "end of an answer" in line and "set `eos_token`" in line
+
+
+async def test_a_generation_prompt_that_rewrites_the_prompt_is_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = folder / "chat_template.jinja"
+    template.write_text("{% if add_generation_prompt %}answer{% endif %}" + template.read_text())
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert not well
+    assert any("chat template: the generation prompt changes" in line for line in lines)
+
+
+async def test_a_tokenizer_that_changes_texts_cannot_keep_silence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strip = {"type": "Replace", "pattern": {"String": "<silent>"}, "content": "silent"}
+    lower = {"type": "Sequence", "normalizers": [strip, {"type": "Lowercase"}]}
+    change(folder / "tokenizer.json", normalizer=lower)
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert not well
+    assert any(line.startswith("warn mine: tokenizer: 'What is") for line in lines)
+    assert any("fail mine: silence: the silence marker <silent>" in line for line in lines)
+
+
+async def test_an_engine_that_serves_other_weights_is_found() -> None:
+    served, trained = tiny_model(seed=0), tiny_model(seed=1)
+    engine = LocalEngine(served, rows=8)
+    patient = Patient(trained, engine, Chat(trained.tokenizer, "tiny"))
+    try:
+        with pytest.raises(Ailment, match="differ by up to"):
+            await MODEL_CHECKS["log-probabilities"](patient)
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_an_api_model_is_not_called_but_needs_its_key(
+    there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    if there:
+        monkeypatch.setenv("SOME_KEY", "a-secret")
+    api = config_of(engine="api", model="m", base_url="http://localhost:1", api_key_env="SOME_KEY")
+    well, lines = await report(api, capsys)
+    assert well is there
+    (line,) = [line for line in lines if "API key" in line]
+    assert line.startswith("ok" if there else "fail") and "a-secret" not in line
+    assert ("export SOME_KEY" in line) is not there
