@@ -99,7 +99,8 @@ def build_policies(
 
 
 def _lora(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Policy:
-    base.module.requires_grad_(False)
+    for _, weight in base_parameters(base.module):  # not all: other roles' adapters go on learning
+        weight.requires_grad_(False)
     layers = add_adapter(
         base.module,
         name,
