@@ -356,10 +356,15 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one tree over another; `key: null` takes a section of the base away."""
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+        if value is None and isinstance(merged.get(key), dict):
+            del merged[key]
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
     return merged
 
 

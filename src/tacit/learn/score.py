@@ -1,6 +1,7 @@
 """Log-probabilities of sampled tokens under a model, without ever holding all logits.
 
 Sequences are padded on the right, so causal attention alone keeps padding out of every real token.
+Messages that share a prompt, as a group's do, can stand behind it in one row: it is computed once.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     """Score each (prompt ids, output ids). Gradients flow unless the caller turned them off."""
     device = next(module.parameters()).device
     lengths = [len(output) for _, output in messages]
-    hidden_ND, targets_N = _hidden(module, messages, device)
+    targets_N = torch.tensor([token for _, output in messages for token in output], device=device)
+    hidden_ND = _hidden(module, lay_out(messages, shared=_worth_sharing(messages, device)), device)
     logprobs_N, entropy_N = _project(module, hidden_ND, targets_N)
     width = max(lengths)
     mask_BT = torch.arange(width, device=device) < torch.tensor(lengths, device=device)[:, None]
@@ -44,22 +46,85 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     )
 
 
-def _hidden(
-    module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The last hidden states that predict output tokens, and those tokens, in row order."""
-    width = max(len(prompt) + len(output) - 1 for prompt, output in messages)
-    inputs = torch.zeros(len(messages), width, dtype=torch.long)
-    predicts = torch.zeros(len(messages), width, dtype=torch.bool)
-    for i, (prompt, output) in enumerate(messages):
-        row = [*prompt, *output[:-1]]
-        inputs[i, : len(row)] = torch.tensor(row)
-        predicts[i, len(prompt) - 1 : len(row)] = True
-    targets = torch.tensor([token for _, output in messages for token in output], device=device)
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Sequences to run. Segment 0 is a prompt, each output after it has its own, −1 is padding."""
+
+    inputs_RW: Tensor
+    segments_RW: Tensor
+    positions_RW: Tensor
+    row_N: list[int]
+    column_N: list[int]
+    """Where the state stands that predicts each output token, in the order of the messages."""
+
+    def mask(self) -> Tensor:
+        """Additive: every token sees its prompt and its own output, up to itself."""
+        own = self.segments_RW[:, :, None] == self.segments_RW[:, None, :]
+        width = self.segments_RW.shape[1]
+        causal = torch.ones(width, width, dtype=torch.bool).tril()
+        seen = (own | (self.segments_RW == 0)[:, None, :]) & causal
+        seen |= torch.eye(width, dtype=torch.bool)
+        return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[:, None]
+
+
+def lay_out(messages: Sequence[tuple[Ids, Ids]], *, shared: bool) -> Layout:
+    """Each message in a row of its own, or those of one prompt in one row behind it."""
+    groups: dict[object, list[int]] = {}
+    for number, (prompt, _) in enumerate(messages):
+        groups.setdefault(tuple(prompt) if shared else number, []).append(number)
+    rows: list[tuple[list[int], list[int], list[int]]] = []
+    places: dict[int, list[tuple[int, int]]] = {}
+    for members in groups.values():
+        prompt = messages[members[0]][0]
+        start = len(prompt)
+        tokens, segments, positions = list(prompt), [0] * start, list(range(start))
+        for segment, number in enumerate(members, start=1):
+            said = messages[number][1][:-1]
+            columns = [start - 1, *range(len(tokens), len(tokens) + len(said))]
+            places[number] = [(len(rows), column) for column in columns]
+            tokens += said
+            segments += [segment] * len(said)
+            positions += range(start, start + len(said))
+        rows.append((tokens, segments, positions))
+    found = [place for number in range(len(messages)) for place in places[number]]
+    return Layout(
+        _padded([row[0] for row in rows], 0),
+        _padded([row[1] for row in rows], -1),
+        _padded([row[2] for row in rows], 0),
+        [row for row, _ in found],
+        [column for _, column in found],
+    )
+
+
+def _worth_sharing(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> bool:
+    """Whether computing a shared prompt once saves more than the wider attention costs.
+
+    Only on a CPU: fused GPU kernels take no such mask without losing more than is won.
+    """
+    prompts = {tuple(prompt): len(prompt) for prompt, _ in messages}
+    spoken = sum(len(output) for _, output in messages)
+    return (
+        device.type == "cpu"
+        and 4 * len(prompts) <= 2 * len(messages)
+        and (2 * sum(len(prompt) for prompt, _ in messages) >= spoken)
+    )
+
+
+def _padded(rows: Sequence[list[int]], value: int) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([row + [value] * (width - len(row)) for row in rows])
+
+
+def _hidden(module: Any, layout: Layout, device: torch.device) -> Tensor:
+    """The last hidden states (or logits, where a family's head is not plain) that predict."""
     body = module.base_model if module.config.model_type in PLAIN_HEADS else module
-    result = body(input_ids=inputs.to(device), use_cache=False)
-    states = result.last_hidden_state if body is not module else result.logits
-    return states[predicts.to(device)], targets
+    extra: dict[str, Tensor] = {}
+    if bool((layout.segments_RW > 1).any()):
+        extra["attention_mask"] = layout.mask().to(device, module.dtype)
+        extra["position_ids"] = layout.positions_RW.to(device)
+    result = body(input_ids=layout.inputs_RW.to(device), use_cache=False, **extra)
+    states: Tensor = result.last_hidden_state if body is not module else result.logits
+    return states[layout.row_N, layout.column_N]
 
 
 def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
