@@ -244,6 +244,16 @@ def test_a_file_lies_over_the_one_it_extends(tmp_path: Path) -> None:
     assert config.team is not None and config.team.topology == "solo"
 
 
+def test_null_takes_a_section_of_the_base_away(tmp_path: Path) -> None:
+    pair = {"topology": "hint_actor", "agents": {"hinter": {"max_tokens": 9}, "actor": {}}}
+    write(tmp_path, "base.yaml", {"team": pair, "budget": {"tokens": 9}})
+    over = {"topology": "solo", "agents": {"hinter": None}}
+    config = load_config(write(tmp_path, "a.yaml", {"extends": "base.yaml", "team": over}))
+    assert config.team is not None and list(config.team.agents) == ["actor"]
+    path = write(tmp_path, "b.yaml", {"extends": "base.yaml", "budget": {"tokens": None}})
+    assert load_config(path).budget.tokens is None, "a value is set to null, not taken away"
+
+
 def test_a_file_may_extend_a_recipe(tmp_path: Path) -> None:
     path = write(tmp_path, "mine.yaml", {"extends": "pocket-compare", "seed": 9})
     config = load_config(path)
