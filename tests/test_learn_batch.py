@@ -1,0 +1,135 @@
+"""Cutting a batch: what belongs together stays together, and the cut changes no number."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learn_parts import (
+    MARKER,
+    ids,
+    make_choices,
+    make_policies,
+    make_rows,
+    make_updater,
+    weights_of,
+)
+from tacit.learn.batch import Choice, Row, bundle, microbatches, split
+
+
+def row(sequence: int, context: int | None = None, *, prompt: int = 3, output: int = 2) -> Row:
+    return Row(
+        policy="team",
+        prompt_ids=ids(1, prompt),
+        output_ids=ids(2, output),
+        engine_logprobs=(0.0,) * output,
+        advantage=1.0,
+        sequence=sequence,
+        context=context,
+    )
+
+
+def choice(prompt: int = 3) -> Choice:
+    return Choice(policy="team", prompt_ids=ids(1, prompt), marker_ids=MARKER, log_p=-1.0, gain=0.1)
+
+
+def test_rows_of_a_sequence_or_a_choice_stay_together() -> None:
+    rows = [row(0), row(1, 0), row(0), row(2, 0), row(3, 1), row(4)]
+    found = {(one.rows, one.choices) for one in bundle(rows, [choice(), choice()])}
+    assert found == {((0, 2), ()), ((1, 3), (0,)), ((4,), (1,)), ((5,), ())}
+
+
+def test_a_sequence_joins_the_choices_of_its_rows() -> None:
+    rows = [row(0, 0), row(0, 1), row(1, 1)]
+    (one,) = bundle(rows, [choice(), choice()])
+    assert (one.rows, one.choices, one.height) == ((0, 1, 2), (0, 1), 5)
+
+
+def test_width_is_the_longest_row_markers_included() -> None:
+    (one,) = bundle([row(0, 0, prompt=2, output=3)], [choice(prompt=7)])
+    assert one.width == 7 + len(MARKER)
+    (one,) = bundle([row(0, prompt=9, output=5)], [])
+    assert one.width == 14
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[Row], list[Choice]]:
+    count = draw(st.integers(1, 12))
+    choices = [choice(draw(st.integers(1, 30))) for _ in range(draw(st.integers(0, 4)))]
+    contexts = st.none() | st.integers(0, len(choices) - 1) if choices else st.none()
+    rows = [
+        row(
+            draw(st.integers(0, 6)),
+            draw(contexts),
+            prompt=draw(st.integers(1, 30)),
+            output=draw(st.integers(1, 20)),
+        )
+        for _ in range(count)
+    ]
+    return rows, choices
+
+
+@given(batches(), st.integers(1, 400))
+def test_every_row_once_nothing_parted_and_no_wider_than_allowed(
+    batch: tuple[list[Row], list[Choice]], tokens: int
+) -> None:
+    rows, choices = batch
+    bundles = bundle(rows, choices)
+    assert sorted(i for one in bundles for i in one.rows) == list(range(len(rows)))
+    assert sorted(i for one in bundles for i in one.choices) == list(range(len(choices)))
+    place = {i: n for n, one in enumerate(bundles) for i in one.rows}
+    home = {c: n for n, one in enumerate(bundles) for c in one.choices}
+    for i, one in enumerate(rows):
+        assert one.context is None or home[one.context] == place[i]
+        assert all(place[j] == place[i] for j, o in enumerate(rows) if o.sequence == one.sequence)
+    cut = microbatches(bundles, tokens)
+    assert sorted(id(one) for some in cut for one in some) == sorted(map(id, bundles))
+    for some in cut:
+        padded = sum(one.height for one in some) * max(one.width for one in some)
+        assert len(some) == 1 or padded <= tokens
+    widths = [one.width for some in cut for one in some]
+    assert all(a >= b for a, b in pairwise(widths))
+
+
+@given(st.integers(1, 9), st.integers(1, 12))
+def test_mini_batches_are_of_as_equal_size_as_may_be(parts: int, count: int) -> None:
+    bundles = bundle([row(i) for i in range(count)], [])
+    dealt = split(bundles, parts)
+    assert len(dealt) == min(parts, count)
+    assert {len(some) for some in dealt} <= {count // len(dealt), -(-count // len(dealt))}
+    assert sorted(i for some in dealt for one in some for i in one.rows) == list(range(count))
+
+
+@pytest.mark.parametrize("loss", ["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"])
+@pytest.mark.parametrize("arms", [False, True])
+def test_an_update_does_not_depend_on_the_cut(loss: str, arms: bool) -> None:
+    """Plain gradients, not Adam's steps: Adam would blow up what rounding leaves of a zero."""
+    results = []
+    for tokens in (1, 40, 10**6):
+        updater = make_updater(
+            make_policies(kind="full")["team"], loss={"name": loss}, microbatch_tokens=tokens
+        )
+        rows = make_rows(9)
+        rows[5] = replace(rows[5], sequence=3)
+        choices = []
+        if arms:
+            prompts = list(dict.fromkeys(one.prompt_ids for one in rows))
+            choices = make_choices(updater.policy, prompts, gain=0.2)
+            rows = [replace(one, context=prompts.index(one.prompt_ids)) for one in rows]
+        weights = list(updater.policy.parameters.values())
+        updater.optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
+        updater.choice_optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
+        done = updater.update(rows, choices, train_choice=True)
+        assert done.dropped == 0
+        results.append((weights_of(updater.policy), done))
+    whole, seen = results[-1]
+    start = weights_of(make_policies(kind="full")["team"])
+    for cut, done in results[:-1]:
+        assert done.gradient_norm == pytest.approx(seen.gradient_norm, rel=1e-4)
+        assert done.stats == pytest.approx(seen.stats, rel=1e-4, abs=1e-5)
+        for name, weight in whole.items():
+            scale = float((weight - start[name]).abs().max())
+            torch.testing.assert_close(cut[name], weight, rtol=1e-5, atol=1e-3 * scale)
