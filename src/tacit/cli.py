@@ -36,7 +36,9 @@ def evaluate(
     if config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     only = config.model_copy(update={"teams": {}})
-    asyncio.run(run_evaluation(only, out or _folder(source, config.name), as_json=as_json))
+    trained = _trained(source)
+    folder = out or (trained / "eval" if trained else _folder(source, config.name))
+    asyncio.run(run_evaluation(only, folder, as_json=as_json, trained=trained))
 
 
 @app.command()
@@ -48,7 +50,9 @@ def compare(
     from tacit.config import load_config
 
     config = load_config(source, overrides or ())
-    asyncio.run(run_evaluation(config, out or _folder(source, config.name), as_json=as_json))
+    trained = _trained(source)
+    folder = out or (trained / "compare" if trained else _folder(source, config.name))
+    asyncio.run(run_evaluation(config, folder, as_json=as_json, trained=trained))
 
 
 @app.command()
@@ -74,7 +78,7 @@ def play(
     from tacit.commands import run_play
     from tacit.config import load_config
 
-    asyncio.run(run_play(load_config(source, overrides or ()), question, answer))
+    asyncio.run(run_play(load_config(source, overrides or ()), question, answer, _trained(source)))
 
 
 @app.command()
@@ -127,6 +131,12 @@ def init(
 def _folder(source: str, name: str) -> Path:
     """A run folder goes on in its place; anything else is a run of that name."""
     return Path(source) if Path(source).is_dir() else Path("runs") / name
+
+
+def _trained(source: str) -> Path | None:
+    """The run folder, where the source is one that was trained: its best weights are played."""
+    folder = Path(source)
+    return folder if (folder / "checkpoints" / "last.json").exists() else None
 
 
 def main() -> None:

@@ -2,14 +2,15 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from tacit.config import Config
+from tacit.config import Config, TeamConfig
 from tacit.console import (
     EpisodeBar,
     agents_table,
@@ -27,24 +28,45 @@ from tacit.rollout import Job, play_episode
 from tacit.runfolder import RunFolder
 from tacit.session import open_engines, prices_of, seat, tasks_of, teams_of
 from tacit.statistics import Paired
+from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Episode, Grade, Task
 
 
-async def run_evaluation(config: Config, folder: Path, *, as_json: bool) -> dict[str, Any]:
+@asynccontextmanager
+async def open_rosters(
+    config: Config, teams: Mapping[str, TeamConfig], trained: Path | None
+) -> AsyncIterator[dict[str, Roster]]:
+    """The teams in their seats; the config's own `team` with the weights of a trained run."""
+    if trained is None:
+        async with open_engines(config, teams) as engines:
+            yield {name: seat(team, engines) for name, team in teams.items()}
+        return
+    from tacit.learn.trained import open_trained
+
+    async with open_trained(config, trained) as stage:
+        yield {
+            name: stage.roster if team is config.team else seat(team, stage.engines)
+            for name, team in teams.items()
+        }
+
+
+async def run_evaluation(
+    config: Config, folder: Path, *, as_json: bool, trained: Path | None = None
+) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
     teams, tasks, prices = teams_of(config), tasks_of(config.tasks), prices_of(config)
     RunFolder.check(folder, config)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
-    async with open_engines(config, teams) as engines:
+    async with open_rosters(config, teams, trained) as rosters:
         run = RunFolder.open(folder, config)
         with episode_progress() as progress:
-            for name, team in teams.items():
+            for name, roster in rosters.items():
                 bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
                 episodes[name] = await evaluate_team(
                     name,
-                    seat(team, engines),
+                    roster,
                     tasks,
                     config.evaluation,
                     run,
@@ -98,7 +120,9 @@ def _report(
     out.print(f"[dim]transcripts and numbers: {run.path}[/]")
 
 
-async def run_play(config: Config, question: str, answer: str | None) -> None:
+async def run_play(
+    config: Config, question: str, answer: str | None, trained: Path | None = None
+) -> None:
     """One conversation, printed call by call; graded where a reference is given."""
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
@@ -114,9 +138,9 @@ async def run_play(config: Config, question: str, answer: str | None) -> None:
     async def ungraded(task: Task, text: str) -> Grade:
         return Grade(reward=0.0, right=False)
 
-    async with open_engines(config, {name: teams[name]}) as engines:
+    async with open_rosters(config, {name: teams[name]}, trained) as rosters:
         job = Job(task, Setting(seed=config.seed))
-        roster = seat(teams[name], engines)
+        roster = rosters[name]
         if answer is None:
             episode = await play_episode(roster, job, grader=ungraded, on_call=show_call)
         else:

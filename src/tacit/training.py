@@ -23,6 +23,7 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
     """Train (or go on training) in a run folder; print and write the summary."""
     check_training(config)
     teams_of(config)
+    RunFolder.check(folder, config)
     async with open_stage(config) as stage:
         run = RunFolder.open(folder, config)
         _say_what(stage)

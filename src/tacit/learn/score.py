@@ -34,7 +34,8 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     device = next(module.parameters()).device
     lengths = [len(output) for _, output in messages]
     targets_N = torch.tensor([token for _, output in messages for token in output], device=device)
-    hidden_ND = _hidden(module, lay_out(messages, shared=_worth_sharing(messages, device)), device)
+    shared = _can_share(module) and _worth_sharing(messages, device)
+    hidden_ND = _hidden(module, lay_out(messages, shared=shared), device)
     logprobs_N, entropy_N = _project(module, hidden_ND, targets_N)
     width = max(lengths)
     mask_BT = torch.arange(width, device=device) < torch.tensor(lengths, device=device)[:, None]
@@ -94,6 +95,12 @@ def lay_out(messages: Sequence[tuple[Ids, Ids]], *, shared: bool) -> Layout:
         [row for row, _ in found],
         [column for _, column in found],
     )
+
+
+def _can_share(module: Any) -> bool:
+    """Whether the model takes our mask as it is: one with a sliding window would lose it."""
+    config = module.config
+    return config.model_type in PLAIN_HEADS and not getattr(config, "sliding_window", None)
 
 
 def _worth_sharing(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> bool:
