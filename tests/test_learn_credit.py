@@ -1,0 +1,283 @@
+"""From episodes to a batch, on episodes made by hand: who is compared with whom, and for what."""
+
+import math
+from typing import Any
+
+import pytest
+
+from tacit.economy.reward import Multipliers, RewardSettings
+from tacit.learn.advantage import Difficulty
+from tacit.learn.credit import Batch, CreditSettings, Played, credit
+from tacit.learn.metrics import empty_share, step_metrics
+from tacit.types import Call, Choice, Episode, Grade, Stop, Usage
+
+PROMPT, MARKER = (7, 8, 9), (1, 2)
+ROLES = {"hinter": "hinter", "critic": "critic"}
+
+
+def call(agent: str, tokens: int = 3, **changed: Any) -> Call:
+    trained = agent != "actor"
+    return Call(
+        **{
+            "agent": agent,
+            "model": "tiny",
+            "messages": (),
+            "text": f"{agent} says a word",
+            "stop": Stop.EOS,
+            "usage": Usage(prompt=10, generated=tokens),
+            "prompt_ids": PROMPT,
+            "output_ids": tuple(range(20, 20 + tokens)),
+            "logprobs": (-0.5,) * tokens,
+            "policy": "team" if trained else "",
+            **changed,
+        }
+    )
+
+
+def silence(choice: Choice, p: float, agent: str = "hinter") -> Call:
+    return call(
+        agent,
+        2,
+        silent=True,
+        text="",
+        output_ids=MARKER,
+        choice=choice,
+        silence_logprob=math.log(p),
+    )
+
+
+def episode(reward: float, *calls: Call, sample: int = 0, task: str = "t") -> Episode:
+    return Episode(
+        task_id=task, sample=sample, calls=calls, grade=Grade(reward=reward, right=reward >= 0.5)
+    )
+
+
+def group(*spoken: Episode, silent: tuple[Episode, ...] = (), task: str = "t") -> Played:
+    return Played(task_id=task, level="easy", spoken=spoken, silent=silent)
+
+
+def judged(
+    *played: Played,
+    roles: dict[str, str] = ROLES,
+    lambda_tokens: float = 0.0,
+    gate: Any = "success",
+    **settings: Any,
+) -> Batch:
+    reward = RewardSettings(budget_tokens=10.0, gate=gate)
+    multipliers = Multipliers(tokens=lambda_tokens)
+    return credit(played, roles, multipliers, CreditSettings(reward=reward, **settings))
+
+
+def test_a_role_is_compared_where_it_spoke_and_an_episode_counts_once() -> None:
+    """The hinter spoke in episodes 0, 1, 2 (twice in 0), the critic in 1 and 3."""
+    played = group(
+        episode(1.0, call("hinter"), call("actor"), call("hinter", 4)),
+        episode(0.0, call("hinter"), call("critic")),
+        episode(0.0, call("hinter")),
+        episode(1.0, call("critic")),
+    )
+    batch = judged(played, advantage="dr_grpo")
+    (credited,) = batch.groups
+    third = 1 / 3
+    assert credited.advantages["hinter"] == pytest.approx((1 - third, -third, -third, 0.0))
+    assert credited.advantages["critic"] == pytest.approx((0.0, -0.5, 0.0, 0.5))
+    found = [(len(row.output_ids), row.advantage) for row in batch.rows]
+    assert found == [
+        (3, pytest.approx(1 - third)),
+        (4, pytest.approx(1 - third)),
+        (3, pytest.approx(-third)),
+        (3, pytest.approx(-0.5)),
+        (3, pytest.approx(-third)),
+        (3, pytest.approx(0.5)),
+    ]
+
+
+def test_frozen_agents_give_no_rows() -> None:
+    batch = judged(group(episode(1.0, call("actor")), episode(0.0, call("hinter"))))
+    assert [row.policy for row in batch.rows] == ["team"]
+    assert judged(group(episode(1.0, call("hinter"))), roles={"critic": "critic"}).rows == ()
+
+
+def test_agents_of_one_role_share_its_group() -> None:
+    roles = {"speaker 1": "speaker", "speaker 2": "speaker"}
+    both = [episode(r, call("speaker 1"), call("speaker 2")) for r in (1.0, 0.0)]
+    batch = judged(group(*both), roles=roles, advantage="dr_grpo")
+    assert batch.groups[0].advantages == {"speaker": (0.5, -0.5)}
+    assert [row.advantage for row in batch.rows] == [0.5, 0.5, -0.5, -0.5]
+
+
+def test_groups_are_apart_unless_the_baseline_is_the_whole_batch() -> None:
+    easy = group(*(episode(1.0, call("hinter")) for _ in range(2)), task="easy")
+    hard = group(*(episode(0.0, call("hinter"), task="hard") for _ in range(2)), task="hard")
+    apart = judged(easy, hard)
+    assert [row.advantage for row in apart.rows] == [0.0] * 4
+    assert [one.difficulty for one in apart.groups] == [Difficulty.TOO_EASY, Difficulty.TOO_HARD]
+    assert [row.advantage > 0 for row in judged(easy, hard, advantage="batch").rows] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_cost_enters_the_reward_of_those_who_solved() -> None:
+    played = group(
+        episode(1.0, call("hinter", 20), call("actor", 5)),
+        episode(1.0, call("hinter", 5), call("actor", 5)),
+        episode(0.0, call("hinter", 20), call("actor", 5)),
+    )
+    (credited,) = judged(played, lambda_tokens=0.1, advantage="dr_grpo").groups
+    totals = [part.total for part in credited.spoken]
+    assert totals == pytest.approx([1 - 0.1 * 25 / 10, 1 - 0.1 * 10 / 10, 0.0])
+    mean = sum(totals) / 3
+    assert credited.advantages["hinter"] == pytest.approx([t - mean for t in totals])
+    assert credited.tokens == pytest.approx((25 + 10 + 25) / 3)
+    assert credited.turns == 2.0
+
+
+def spoken(reward: float, p: float, tokens: int = 6, prompt: tuple[int, ...] = PROMPT) -> Episode:
+    hint = call(
+        "hinter", tokens, choice=Choice.SPEAK, silence_logprob=math.log(p), prompt_ids=prompt
+    )
+    return episode(reward, hint, call("actor", 4))
+
+
+def quiet(reward: float, p: float) -> Episode:
+    return episode(reward, silence(Choice.SILENT, p), call("actor", 4))
+
+
+def test_arms_give_one_choice_a_context_with_its_gain_and_p() -> None:
+    played = group(
+        spoken(1.0, 0.25), spoken(0.0, 0.25), spoken(0.0, 0.25), silent=(quiet(1.0, 0.25),)
+    )
+    batch = judged(played, advantage="dr_grpo")
+    (one,) = batch.choices
+    assert one.gain == pytest.approx(1.0 - 1 / 3)
+    assert one.log_p == pytest.approx(math.log(0.25))
+    assert (one.prompt_ids, one.marker_ids, one.policy) == (PROMPT, MARKER, "team")
+    assert [row.context for row in batch.rows] == [0, 0, 0]
+    assert batch.groups[0].gain == one.gain and batch.groups[0].p_silent == pytest.approx(0.25)
+
+
+def test_the_silent_arm_is_charged_but_is_no_row_and_no_part_of_the_baseline() -> None:
+    played = group(spoken(1.0, 0.5, 16), spoken(1.0, 0.5, 6), silent=(quiet(1.0, 0.5),))
+    batch = judged(played, lambda_tokens=0.1, advantage="dr_grpo")
+    assert all(not row.silent and row.output_ids != MARKER for row in batch.rows)
+    assert [row.advantage for row in batch.rows] == pytest.approx([-0.05, 0.05])
+    silent, loud = 1 - 0.1 * 6 / 10, 1 - 0.1 * (20 + 10) / 2 / 10
+    assert batch.choices[0].gain == pytest.approx(silent - loud)
+
+
+def test_the_expected_cost_is_the_policys_own_under_arms() -> None:
+    played = group(spoken(1.0, 0.75, 16), spoken(0.0, 0.75, 6), silent=(quiet(1.0, 0.75),))
+    (credited,) = judged(played).groups
+    assert credited.tokens == pytest.approx(0.75 * (2 + 4) + 0.25 * (20 + 10) / 2)
+    assert credited.turns == pytest.approx(0.75 * 1 + 0.25 * 2)
+
+
+def test_several_silent_plays_are_averaged() -> None:
+    arms = (quiet(1.0, 0.5), quiet(0.0, 0.5), quiet(0.0, 0.5), quiet(0.0, 0.5))
+    (one,) = judged(group(spoken(0.0, 0.5), silent=arms)).choices
+    assert one.gain == pytest.approx(0.25)
+
+
+def test_contexts_of_two_tasks_are_two_choices() -> None:
+    first = group(spoken(1.0, 0.5), silent=(quiet(0.0, 0.5),))
+    other = group(spoken(0.0, 0.2, prompt=(4, 4)), silent=(quiet(1.0, 0.2),), task="u")
+    batch = judged(first, other)
+    assert [one.gain for one in batch.choices] == [-1.0, 1.0]
+    assert [row.context for row in batch.rows] == [0, 1]
+
+
+def test_floor_weighs_what_was_drawn_more_often_than_the_policy_would() -> None:
+    floor = 0.2
+    rare = silence(Choice.FLOOR, 0.05)
+    common = call("hinter", choice=Choice.FLOOR, silence_logprob=math.log(0.05))
+    batch = judged(group(episode(1.0, rare), episode(0.0, common)), floor=floor)
+    assert [row.weight for row in batch.rows] == pytest.approx([0.05 / 0.2, 0.95 / 0.8])
+    assert [row.silent for row in batch.rows] == [True, False]
+    assert [row.context for row in batch.rows] == [None, None]
+    assert batch.choices == ()
+    a, b = 0.05 / 0.2, 0.95 / 0.8
+    assert batch.groups[0].tokens == pytest.approx((2 * a + 3 * b) / (a + b))
+
+
+def test_a_floored_episode_weighs_the_product_of_its_choices() -> None:
+    def said(p: float) -> Call:
+        return call("hinter", choice=Choice.FLOOR, silence_logprob=math.log(p))
+
+    two = episode(1.0, said(0.9), said(0.9))
+    one = episode(0.0, said(0.5))
+    ratio = (0.1 / 0.2) ** 2
+    (credited,) = judged(group(two, one), floor=0.2).groups
+    assert credited.tokens == pytest.approx((6 * ratio + 3 * 1.0) / (ratio + 1.0))
+
+
+def test_free_choice_has_no_weights_and_silence_is_a_row_as_any_other() -> None:
+    free = silence(Choice.FREE, 0.3)
+    batch = judged(group(episode(1.0, free), episode(0.0, call("hinter"))), floor=0.2)
+    assert [row.weight for row in batch.rows] == [1.0, 1.0]
+    assert batch.rows[0].silent and batch.rows[0].output_ids == MARKER
+    assert batch.groups[0].tokens == pytest.approx(2.5)
+    assert batch.groups[0].gain is None and batch.groups[0].p_silent is None
+
+
+@pytest.mark.parametrize(
+    ("sequence", "expected"),
+    [
+        ("message", [0, 1, 2, 3, 4, 5]),
+        ("agent", [0, 1, 0, 2, 3, 2]),
+        ("episode", [0, 0, 0, 1, 1, 1]),
+    ],
+)
+def test_what_a_ratio_is_taken_over(sequence: str, expected: list[int]) -> None:
+    turns = (call("hinter"), call("critic"), call("actor"), call("hinter"))
+    batch = judged(group(episode(1.0, *turns), episode(0.0, *turns)), sequence=sequence)
+    assert [row.sequence for row in batch.rows] == expected
+
+
+def test_weights_of_two_policies_never_share_a_sequence() -> None:
+    turns = (call("hinter", policy="a"), call("critic", policy="b"))
+    batch = judged(group(episode(1.0, *turns)), sequence="episode")
+    assert [row.sequence for row in batch.rows] == [0, 1]
+
+
+def test_parts_of_the_users_own_are_added() -> None:
+    played = group(episode(1.0, call("hinter", 3)), episode(1.0, call("hinter", 5)))
+    parts = {"short": lambda e: 0.1 * (e.usage.generated < 4)}
+    (credited,) = judged(played, user_parts=parts, advantage="dr_grpo").groups
+    assert [part.total for part in credited.spoken] == pytest.approx([1.1, 1.0])
+    assert credited.advantages["hinter"] == pytest.approx((0.05, -0.05))
+
+
+def test_gdpo_sees_the_parts_apart() -> None:
+    played = group(
+        episode(1.0, call("hinter", 20)),
+        episode(1.0, call("hinter", 10)),
+        episode(0.0, call("hinter", 1)),
+    )
+    values = judged(played, lambda_tokens=0.1, advantage="gdpo").groups[0].advantages["hinter"]
+    assert values[1] > values[0] > 0 > values[2]
+
+
+def test_step_metrics_by_hand() -> None:
+    played = group(spoken(1.0, 0.25, 6), spoken(0.0, 0.25, 10), silent=(quiet(1.0, 0.25),))
+    dead = group(spoken(0.0, 0.75, 6, (5, 5)), silent=(quiet(0.0, 0.75),), task="u")
+    numbers = step_metrics(judged(played, dead, lambda_tokens=0.1).groups)
+    assert numbers["accuracy/sampled"] == pytest.approx(1 / 3)
+    assert numbers["accuracy/silent_arm"] == pytest.approx(0.5)
+    assert numbers["accuracy/policy"] == pytest.approx((0.25 * 1.0 + 0.75 * 0.5 + 0.0) / 2)
+    assert numbers["tokens/hinter"] == pytest.approx((6 + 10 + 6) / 3)
+    assert numbers["silence/hinter"] == pytest.approx((0.25 + 0.25 + 0.75) / 3)
+    assert numbers["silence/hinter/easy"] == numbers["silence/hinter"]
+    assert numbers["reward/tokens"] == pytest.approx(-0.1 * 10 / 10 / 3)
+    assert (numbers["groups/mixed"], numbers["groups/too_hard"]) == (0.5, 0.5)
+    assert list(numbers) == sorted(numbers)
+
+
+def test_empty_messages_are_counted_and_silence_is_not_one() -> None:
+    empty = episode(0.0, call("hinter", text="  \n"), call("actor", text=""))
+    mute = episode(0.0, silence(Choice.FREE, 0.5))
+    assert empty_share(judged(group(empty, mute)).groups) == 1.0
+    assert empty_share(judged(group(empty, episode(0.0, call("hinter")))).groups) == 0.5
+    assert empty_share(judged(group(mute)).groups) == 0.0
