@@ -12,7 +12,7 @@ BIN := .venv/bin
 	touch $@
 
 demo: .venv/.ready
-	$(BIN)/tacit compare pocket-compare --out runs/demo
+	$(BIN)/tacit train pocket-hint --out runs/demo
 
 test: .venv/.ready
 	$(BIN)/pytest -m "not soak and not gpu"

@@ -10,7 +10,16 @@ from typing import Any
 from rich.markup import escape
 
 from tacit.config import Config
-from tacit.console import agents_table, err, out, paired_lines, percent, summary_table
+from tacit.console import (
+    agents_table,
+    detail_lines,
+    err,
+    out,
+    paired_lines,
+    percent,
+    show_call,
+    summary_table,
+)
 from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
 from tacit.learn.setup import Stage, check_training, open_stage, spread
 from tacit.learn.trainer import State, Trainer
@@ -87,6 +96,8 @@ def _report(
 ) -> None:
     out.print(summary_table(summaries))
     out.print(agents_table(summaries))
+    for line in detail_lines(summaries):
+        out.print(line, highlight=False, markup=False)
     for name, some in episodes.items():
         if name != "trained":
             test = compare(some, episodes["trained"], config.evaluation)
@@ -104,11 +115,10 @@ def _before_after(stage: Stage, before: Sequence[Episode], after: Sequence[Episo
         old = first.get(episode.task_id)
         if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
             continue
-        out.print(f"\n[bold]{escape(tasks[episode.task_id].question)}[/]")
         for title, one in (("before", old), ("after", episode)):
+            out.print(f"\n{title} training: {tasks[episode.task_id].question}", markup=False)
             for call in one.calls:
-                said = "[dim]silent[/]" if call.silent else escape(call.text)
-                out.print(f"  {title:<6} [cyan]{escape(call.agent)}[/]: {said}")
+                show_call(call)
         return
 
 

@@ -4,7 +4,8 @@ Sequences are padded on the right, so causal attention alone keeps padding out o
 Messages that share a prompt, as a group's do, can stand behind it in one row: it is computed once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,9 +130,25 @@ def _hidden(module: Any, layout: Layout, device: torch.device) -> Tensor:
     if bool((layout.segments_RW > 1).any()):
         extra["attention_mask"] = layout.mask().to(device, module.dtype)
         extra["position_ids"] = layout.positions_RW.to(device)
-    result = body(input_ids=layout.inputs_RW.to(device), use_cache=False, **extra)
+    with _recomputed(module):
+        result = body(input_ids=layout.inputs_RW.to(device), use_cache=False, **extra)
     states: Tensor = result.last_hidden_state if body is not module else result.logits
     return states[layout.row_N, layout.column_N]
+
+
+@contextmanager
+def _recomputed(module: Any) -> Iterator[None]:
+    """Layers with gradient checkpointing do it in training mode only, which nothing else is in."""
+    layers = [
+        layer for layer in module.modules() if getattr(layer, "gradient_checkpointing", False)
+    ]
+    for layer in layers:
+        layer.training = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
 
 
 def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:

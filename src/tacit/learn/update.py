@@ -228,7 +228,8 @@ class Updater:
         if not bool(torch.isfinite(loss)):
             return False
         weights = list(self.policy.parameters.values())
-        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        with self.policy.on():  # what is checkpointed runs forward once more in here
+            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
         sums = [gradient.sum() for gradient in gradients if gradient is not None]
         if not sums or not bool(torch.isfinite(torch.stack(sums)).all()):
             return False
