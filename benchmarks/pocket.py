@@ -1,0 +1,127 @@
+"""Train the pocket recipes over seeds and keep what came of it.
+
+    python benchmarks/pocket.py --recipes pocket-hint ablation-no-cost --seeds 0 1 2 --out FILE
+
+Runs are kept in runs/pocket/, so that an interrupted one goes on and a finished one is only read.
+The demo's bars are checked for pocket-hint; the exit code is 1 when one is missed.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+RUNS = Path("runs/pocket")
+
+
+def train(recipe: str, seed: int, overrides: list[str]) -> Path:
+    """`tacit train` in a process of its own; a log beside the run folder."""
+    folder = RUNS / "-".join([recipe, str(seed), *(o.replace("=", "-") for o in overrides)])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tacit.cli", "train", recipe, f"seed={seed}", *overrides]
+    with Path(f"{folder}.log").open("a") as log:
+        subprocess.run(
+            [*command, "--out", str(folder)],
+            check=True,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+        )
+    return folder
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What the tables need of one run."""
+    summary = json.loads((folder / "summary.json").read_text())
+    lines = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in metrics if "cost/tokens" in line]
+    last = steps[-max(1, len(steps) // 5) :]
+    return {
+        "steps": summary["steps"],
+        "best_step": summary["best_step"],
+        "stopped": summary["stopped"],
+        "budget": summary["budget"],
+        "lambdas": summary["lambdas"],
+        "training_seconds": sum(t.get("rollout_s", 0) + t.get("update_s", 0) for t in lines),
+        "expected_tokens_last_fifth": sum(s["cost/tokens"] for s in last) / len(last),
+        "expected_turns_last_fifth": sum(s["cost/turns"] for s in last) / len(last),
+        "silence_by_step": {
+            name: [round(step[name], 3) for step in steps]
+            for name in steps[0]
+            if name.startswith("silence/") and name.count("/") == 2
+        },
+        "teams": {
+            name: {
+                "accuracy": team["accuracy"],
+                "accuracy_by_level": team["accuracy_by_level"],
+                "generated": team["generated"],
+                "read": team["read"],
+                "silence_by_level": {a["agent"]: a["silence_by_level"] for a in team["agents"]},
+            }
+            for name, team in summary["teams"].items()
+        },
+        "trained_compared_with": summary["trained_compared_with"],
+    }
+
+
+def bars(run: dict[str, Any]) -> dict[str, bool]:
+    """What the demo must show."""
+    solo, before, after = (run["teams"][name] for name in ("solo", "untrained", "trained"))
+    silent = after["silence_by_level"]["hinter"]
+    return {
+        "untrained below solo": before["accuracy"]["mean"] < solo["accuracy"]["mean"],
+        "trained at least 15 points above solo": after["accuracy"]["mean"]
+        >= solo["accuracy"]["mean"] + 0.15,
+        "tokens at most half of untrained": after["generated"]["mean"]
+        <= 0.5 * before["generated"]["mean"],
+        "silent on at least 80 % of easy": silent["easy"] >= 0.8,
+        "silent on at most 20 % of hard": silent["hard"] <= 0.2,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recipes", nargs="+", default=["pocket-hint"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--set", nargs="*", default=[], help="overrides, a.b=c")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+
+    jobs = [(recipe, seed) for recipe in args.recipes for seed in args.seeds]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        folders = list(pool.map(lambda job: train(*job, args.set), jobs))
+    runs = {f"{r} seed {s}": read(f) for (r, s), f in zip(jobs, folders, strict=True)}
+    held = {name: bars(run) for name, run in runs.items() if name.startswith("pocket-hint ")}
+    result = {
+        "command": " ".join(["python", *sys.argv]),
+        "date": date.today().isoformat(),
+        "python": platform.python_version(),
+        "bars": held,
+        "runs": runs,
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    for name, run in runs.items():
+        print(name)
+        for team, row in run["teams"].items():
+            accuracy, tokens = 100 * row["accuracy"]["mean"], row["generated"]["mean"]
+            print(
+                f"  {team:<18} {accuracy:5.1f} %  {tokens:6.1f} tokens  {row['silence_by_level']}"
+            )
+    missed = [f"{name}: {bar}" for name, all_ in held.items() for bar, ok in all_.items() if not ok]
+    print("\n".join(missed) or "every bar holds")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
