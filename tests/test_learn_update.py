@@ -1,0 +1,321 @@
+"""One update: what moves, what never moves, what is left out, and towards what."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from learn_parts import (
+    MARKER,
+    ids,
+    log_p_of,
+    make_choices,
+    make_policies,
+    make_rows,
+    make_updater,
+    moved,
+    weights_of,
+)
+from tacit.engine.load import LoadedModel
+from tacit.learn import update as updating
+from tacit.learn.batch import Row
+from tacit.learn.loss import LossInputs
+from tacit.learn.policy import fingerprint
+from tacit.learn.score import score
+from tacit.learn.update import Updater
+from tiny_models import tiny_model
+
+
+@torch.no_grad()
+def logprob_of(updater: Updater, rows: list[Row]) -> list[float]:
+    with updater.policy.on():
+        scores = score(updater.policy.loaded.module, [(r.prompt_ids, r.output_ids) for r in rows])
+    return [float(value) for value in scores.logprobs_BT.sum(-1)]
+
+
+def with_sgd(updater: Updater) -> Updater:
+    """Plain gradient steps, so that sizes of gradients can be read off the weights."""
+    weights = list(updater.policy.parameters.values())
+    updater.optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
+    updater.choice_optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
+    return updater
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_what_was_better_gets_likelier_and_the_frozen_base_stays(kind: str) -> None:
+    policy = make_policies(kind=kind)["team"]
+    frozen = fingerprint(policy.base.module)
+    updater = make_updater(policy)
+    rows = [replace(row, advantage=1.0 if i % 2 else -1.0) for i, row in enumerate(make_rows(6))]
+    before = logprob_of(updater, rows)
+    for _ in range(5):
+        done = updater.update(rows, [], train_choice=False)
+        assert done.dropped == 0 and done.gradient_norm > 0
+    after = logprob_of(updater, rows)
+    good = [b - a for row, a, b in zip(rows, before, after, strict=True) if row.advantage > 0]
+    bad = [b - a for row, a, b in zip(rows, before, after, strict=True) if row.advantage < 0]
+    assert sum(good) > 0.1 and sum(bad) < -0.1
+    assert fingerprint(policy.base.module) == frozen
+    assert updater.taken == 5
+
+
+def test_adapters_of_two_roles_learn_apart() -> None:
+    policies = make_policies("hinter", "critic")
+    frozen = fingerprint(policies["hinter"].base.module)
+    before = {name: weights_of(policy) for name, policy in policies.items()}
+    done = make_updater(policies["hinter"]).update(
+        make_rows(4, policy="hinter"), [], train_choice=False
+    )
+    assert done.gradient_norm > 0
+    assert moved(before["hinter"], policies["hinter"]) > 0
+    assert moved(before["critic"], policies["critic"]) == 0
+    make_updater(policies["critic"]).update(make_rows(4, policy="critic"), [], train_choice=False)
+    assert moved(before["critic"], policies["critic"]) > 0
+    assert fingerprint(policies["hinter"].base.module) == frozen
+
+
+def test_no_advantage_no_step() -> None:
+    updater = make_updater()
+    before = weights_of(updater.policy)
+    done = updater.update(make_rows(4, advantage=0.0), [], train_choice=False)
+    assert done.gradient_norm == 0.0
+    assert moved(before, updater.policy) == 0.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_micro_batch_without_a_finite_loss_is_left_out_and_counted(bad: float) -> None:
+    rows = make_rows(4)
+    rows[2] = replace(rows[2], advantage=bad)
+    updater, spared = (with_sgd(make_updater(microbatch_tokens=1)) for _ in range(2))
+    assert updater.update(rows, [], train_choice=False).dropped == 1
+    rows[2] = replace(rows[2], advantage=0.0)
+    assert spared.update(rows, [], train_choice=False).dropped == 0
+    for name, weight in updater.policy.parameters.items():
+        assert torch.isfinite(weight).all()
+        torch.testing.assert_close(weight, spared.policy.parameters[name], rtol=0, atol=1e-7)
+
+
+def test_where_nothing_is_finite_nothing_moves() -> None:
+    updater = make_updater()
+    before = weights_of(updater.policy)
+    done = updater.update(make_rows(4, advantage=math.nan), [], train_choice=False)
+    assert (done.dropped, done.stats, done.gradient_norm) == (1, {}, 0.0)
+    assert moved(before, updater.policy) == 0.0
+
+
+def test_the_gradient_is_clipped_and_its_norm_told_from_before() -> None:
+    loud = with_sgd(make_updater(optimizer={"clip_norm": 0.01, "learning_rate": 1.0}))
+    before = weights_of(loud.policy)
+    done = loud.update(make_rows(6, advantage=5.0), [], train_choice=False)
+    assert done.gradient_norm > 0.1
+    steps = [(loud.policy.parameters[n].detach() - w).square().sum() for n, w in before.items()]
+    assert float(torch.stack(steps).sum().sqrt()) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.5, 1.0, 1.0, 1.0]),
+        ("linear", [0.5, 0.75, 0.5, 0.25]),
+        ("cosine", [0.5, 0.5 * (1 + math.cos(math.pi / 4)), 0.5, 0.5 * (1 - math.sqrt(0.5))]),
+    ],
+)
+def test_schedules_after_a_warm_up_of_two(schedule: str, expected: list[float]) -> None:
+    updater = make_updater(
+        optimizer={"learning_rate": 1.0, "warmup_steps": 2, "schedule": schedule}, steps=4
+    )
+    rates = []
+    for taken in range(4):
+        updater.taken = taken
+        rates.append(updater.learning_rate())
+    assert rates == pytest.approx(expected)
+
+
+def test_several_updates_share_the_log_probabilities_of_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four mini-batches: all are compared with the policy as it was when the batch began."""
+    seen: list[LossInputs] = []
+    gspo = updating.LOSSES["gspo"]
+
+    def watch(x: LossInputs, *rest: Any) -> Any:
+        seen.append(x)
+        return gspo(x, *rest)
+
+    monkeypatch.setitem(updating.LOSSES, "gspo", watch)
+    updater = make_updater(updates=4, loss={"clip_low": 5.0, "clip_high": 5.0})
+    rows = make_rows(8, advantage=1.0)
+    start = sorted(logprob_of(updater, rows))
+    done = updater.update(rows, [], train_choice=False)
+    assert updater.taken == 4 and len(seen) == 4
+    old = sorted(float(v) for x in seen for v in (x.old_logprobs_BT * x.mask_BT).sum(-1))
+    assert old == pytest.approx(start, abs=1e-4)
+    gaps = [float((x.logprobs_BT - x.old_logprobs_BT).detach().abs().max()) for x in seen]
+    assert gaps[0] == pytest.approx(0.0, abs=1e-5) and all(gap > 1e-3 for gap in gaps[1:])
+    assert done.stats["ratio_max"] > 1.0
+
+
+def test_a_clipped_ratio_stops_the_second_update() -> None:
+    """The same rows in both halves: once the ratio has left a tiny range nothing pulls further."""
+    tight, loose = (
+        make_updater(updates=8, loss={"clip_high": clip, "length_aware": False})
+        for clip in (1e-6, 1e6)
+    )
+    rows = [replace(row, sequence=i) for i, row in enumerate(make_rows(1, advantage=1.0) * 8)]
+    clipped = tight.update(rows, [], train_choice=False)
+    free = loose.update(rows, [], train_choice=False)
+    assert clipped.stats["clip_fraction"] > 0.5
+    assert free.stats["clip_fraction"] == 0.0
+    assert logprob_of(loose, rows)[0] > logprob_of(tight, rows)[0] + 0.01
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_kl_pulls_back_to_the_frozen_base(kind: str) -> None:
+    policy = make_policies(kind=kind)["team"]
+    rows = make_rows(6)
+    away = make_updater(policy)
+    for _ in range(8):
+        away.update(rows, [], train_choice=False)
+    back = make_updater(policy, loss={"kl": 1.0})
+    still = [replace(row, advantage=0.0) for row in rows]
+    first = back.update(still, [], train_choice=False).stats["ref_kl"]
+    for _ in range(8):
+        last = back.update(still, [], train_choice=False).stats["ref_kl"]
+    assert first > 1e-3
+    assert last < 0.7 * first
+
+
+def test_a_floors_weight_scales_the_advantage() -> None:
+    one, half = (with_sgd(make_updater(optimizer={"clip_norm": 1e6})) for _ in range(2))
+    before = weights_of(one.policy)
+    one.update(make_rows(4), [], train_choice=False)
+    half.update(make_rows(4, weight=0.5), [], train_choice=False)
+    for name, start in before.items():
+        whole = one.policy.parameters[name].detach() - start
+        part = half.policy.parameters[name].detach() - start
+        torch.testing.assert_close(part, 0.5 * whole, rtol=1e-3, atol=1e-6)
+    assert moved(before, one.policy) > 0
+
+
+def test_the_engines_gap_is_told() -> None:
+    updater = make_updater()
+    exact = [
+        replace(row, engine_logprobs=values)
+        for row, values in zip(make_rows(4), _each(updater, make_rows(4)), strict=True)
+    ]
+    off = [replace(r, engine_logprobs=tuple(v + 0.1 for v in r.engine_logprobs)) for r in exact]
+    told = updater.update(exact, [], train_choice=False).stats
+    assert told["engine_gap"] == pytest.approx(0.0, abs=1e-5)
+    assert told["mismatch_ratio"] == pytest.approx(1.0, abs=1e-5)
+    told = make_updater().update(off, [], train_choice=False).stats
+    assert told["engine_gap"] == pytest.approx(0.1, abs=1e-5)
+    assert told["mismatch_ratio"] == pytest.approx(math.exp(-0.1), abs=1e-5)
+
+
+@torch.no_grad()
+def _each(updater: Updater, rows: list[Row]) -> list[tuple[float, ...]]:
+    messages = [(row.prompt_ids, row.output_ids) for row in rows]
+    scores = score(updater.policy.loaded.module, messages)
+    return [
+        tuple(values[mask].tolist())
+        for values, mask in zip(scores.logprobs_BT, scores.mask_BT, strict=True)
+    ]
+
+
+PROMPTS = [ids(seed, 8) for seed in (1, 2, 3)]
+
+
+def undecided_base() -> LoadedModel:
+    """A model to which silence is neither certain nor impossible in any of the contexts."""
+    base = tiny_model()
+    optimizer = torch.optim.Adam(base.module.parameters(), lr=1e-3)
+    for _ in range(400):
+        log_p = score(base.module, [(prompt, MARKER) for prompt in PROMPTS]).logprobs_BT.sum(-1)
+        if bool((log_p.exp() > 0.3).all()):
+            return base
+        optimizer.zero_grad()
+        (log_p.clamp(max=math.log(0.5)).neg().sum()).backward()
+        optimizer.step()
+    raise AssertionError("silence stayed unlikely")
+
+
+def spoken_rows(count: int = 12, advantage: float = 1.0) -> list[Row]:
+    return [
+        Row(
+            policy="team",
+            prompt_ids=PROMPTS[i % 3],
+            output_ids=ids(50 + i, 4),
+            engine_logprobs=(-1.0,) * 4,
+            advantage=advantage if i % 2 else -advantage,
+            sequence=i,
+            context=i % 3,
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+@pytest.mark.parametrize("gain", [0.5, -0.5])
+def test_the_choice_moves_to_where_it_pays(kind: str, gain: float) -> None:
+    policy = make_policies(kind=kind, base=undecided_base())["team"]
+    updater = make_updater(policy, optimizer={"learning_rate": 3e-4})
+    start = log_p_of(policy, PROMPTS)
+    for _ in range(8):
+        choices = make_choices(policy, PROMPTS, gain)
+        updater.update(spoken_rows(advantage=0.0), choices, train_choice=True)
+    for before, after in zip(start, log_p_of(policy, PROMPTS), strict=True):
+        assert (after - before) * gain > 0
+
+
+def test_in_the_warm_up_p_is_held_while_the_content_learns() -> None:
+    """Content alone drags p along; the choice's step brings it back."""
+    drift = {}
+    for held in (False, True):
+        policy = make_policies(kind="full", base=undecided_base())["team"]
+        updater = make_updater(policy, optimizer={"learning_rate": 1e-4})
+        start = log_p_of(policy, PROMPTS)
+        choices = make_choices(policy, PROMPTS, gain=0.5)
+        for _ in range(10):
+            rows = spoken_rows()
+            if held:
+                updater.update(rows, choices, train_choice=False)
+            else:
+                bare = [replace(row, context=None) for row in rows]
+                updater.update(bare, [], train_choice=False)
+        end = log_p_of(policy, PROMPTS)
+        drift[held] = sum(abs(b - a) for a, b in zip(start, end, strict=True))
+    assert drift[True] < 0.5 * drift[False]
+
+
+def test_a_settled_choice_is_left_alone() -> None:
+    policy = make_policies(kind="full", base=undecided_base())["team"]
+    before = weights_of(policy)
+    choices = make_choices(policy, PROMPTS, gain=0.0)
+    make_updater(policy).update(spoken_rows(advantage=0.0), choices, train_choice=True)
+    assert moved(before, policy) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_gradient_checkpointing_computes_layers_again_and_changes_no_number(kind: str) -> None:
+    """With an adapter on: what is computed again in the backward pass must see it too."""
+    results, passes = [], []
+    for checkpointed in (False, True):
+        policy = make_policies(kind=kind, targets=["q_proj", "down_proj", "lm_head"])["team"]
+        with torch.no_grad():
+            for weight in policy.parameters.values():
+                weight.add_(0.01)
+        module = policy.loaded.module
+        if checkpointed:
+            module.gradient_checkpointing_enable({"use_reentrant": False})
+        ran = []
+        module.model.layers[0].mlp.register_forward_pre_hook(lambda *_, ran=ran: ran.append(1))
+        updater = with_sgd(make_updater(policy))
+        updater.update(make_rows(4), [], train_choice=False)
+        passes.append(len(ran))
+        results.append(weights_of(policy))
+        assert not any(layer.training for layer in (module, *module.model.layers))
+    assert passes == [1, 2]
+    for name, weight in results[0].items():
+        torch.testing.assert_close(results[1][name], weight, rtol=1e-5, atol=1e-6)
