@@ -47,7 +47,7 @@ class Checkpoints:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             making.rename(self.folder / name)
             self.point("last", step)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # the latter is how a full disk is told
             shutil.rmtree(making, ignore_errors=True)
             raise RunError(
                 f"could not save the checkpoint of step {step} ({error}); "
@@ -65,7 +65,10 @@ class Checkpoints:
     def step(self, which: str) -> int | None:
         """The step that `best` or `last` names, or None where there is none yet."""
         path = self.folder / f"{which}.json"
-        return int(json.loads(path.read_text())["step"]) if path.exists() else None
+        try:
+            return int(json.loads(path.read_text())["step"]) if path.exists() else None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
 
     def state(self, step: int) -> dict[str, Any]:
         """Everything but weights; every file of the checkpoint is checked against its hash."""
@@ -77,7 +80,7 @@ class Checkpoints:
                     raise RunError(
                         f"{folder / name} is damaged: its content does not match its hash"
                     )
-        except (OSError, json.JSONDecodeError, KeyError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise RunError(f"the checkpoint {folder} cannot be read: {error}") from error
         return state
 
@@ -100,6 +103,9 @@ class Checkpoints:
         """Remove what an interrupted save left half made."""
         for path in self.folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
+        for pointer in POINTERS:
+            for path in self.folder.glob(f".{pointer}.json.*"):
+                path.unlink()
 
     def _kept(self) -> str:
         step = self.step("last")
