@@ -180,12 +180,12 @@ def test_a_checkpoint_that_was_replaced_while_nobody_pointed_at_it(tmp_path: Pat
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
+    """A file system of eight megabytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this machine does not let us mount a small file system")
     yield folder
