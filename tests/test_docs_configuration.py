@@ -19,6 +19,7 @@ HEADINGS: dict[str, type[Section]] = {
     "`team` and `teams.NAME`": config.TeamConfig,
     "`team.agents.ROLE`": config.AgentConfig,
     "`evaluation`": config.EvaluationConfig,
+    "`judge`": config.JudgeConfig,
     "`reward`": config.RewardConfig,
     "`budget`": config.BudgetConfig,
     "`silence`": config.SilenceConfig,

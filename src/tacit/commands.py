@@ -24,9 +24,9 @@ from tacit.console import (
 )
 from tacit.errors import RunError
 from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
-from tacit.rollout import Job, play_episode
+from tacit.rollout import Grader, Job, play_episode
 from tacit.runfolder import RunFolder
-from tacit.session import open_engines, prices_of, seat, tasks_of, teams_of
+from tacit.session import grader_of, open_engines, prices_of, seat, tasks_of, teams_of
 from tacit.statistics import Paired
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -36,30 +36,33 @@ from tacit.types import Episode, Grade, Task
 @asynccontextmanager
 async def open_rosters(
     config: Config, teams: Mapping[str, TeamConfig], trained: Path | None
-) -> AsyncIterator[dict[str, Roster]]:
-    """The teams in their seats; the config's own `team` with the weights of a trained run."""
+) -> AsyncIterator[tuple[dict[str, Roster], Grader]]:
+    """The teams in their seats, the config's own with a trained run's weights; and the grader."""
     if trained is None:
         async with open_engines(config, teams) as engines:
-            yield {name: seat(team, engines) for name, team in teams.items()}
+            rosters = {name: seat(team, engines) for name, team in teams.items()}
+            yield rosters, grader_of(config, engines)
         return
     from tacit.learn.trained import open_trained
 
     async with open_trained(config, trained) as stage:
-        yield {
+        rosters = {
             name: stage.roster if team is config.team else seat(team, stage.engines)
             for name, team in teams.items()
         }
+        yield rosters, grader_of(config, stage.engines)
 
 
 async def run_evaluation(
     config: Config, folder: Path, *, as_json: bool, trained: Path | None = None
 ) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
-    teams, tasks, prices = teams_of(config), tasks_of(config.tasks), prices_of(config)
+    teams, prices = teams_of(config), prices_of(config)
+    tasks = tasks_of(config.tasks, config.judge)
     RunFolder.check(folder, config)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
-    async with open_rosters(config, teams, trained) as rosters:
+    async with open_rosters(config, teams, trained) as (rosters, grader):
         run = RunFolder.open(folder, config)
         with episode_progress() as progress:
             for name, roster in rosters.items():
@@ -71,6 +74,7 @@ async def run_evaluation(
                     config.evaluation,
                     run,
                     seed=config.seed,
+                    grader=grader,
                     on_episode=bar.add,
                 )
                 summary = summarise(name, episodes[name], tasks, config.evaluation, prices)
@@ -126,7 +130,7 @@ async def run_play(
     """One conversation, printed call by call; graded where a reference is given."""
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
-    template = tasks_of(config.tasks.model_copy(update={"limit": 1}))[0]
+    template = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)[0]
     task = Task(
         id="play/0",
         question=question,
@@ -138,13 +142,13 @@ async def run_play(
     async def ungraded(task: Task, text: str) -> Grade:
         return Grade(reward=0.0, right=False)
 
-    async with open_rosters(config, {name: teams[name]}, trained) as rosters:
+    async with open_rosters(config, {name: teams[name]}, trained) as (rosters, grader):
         job = Job(task, Setting(seed=config.seed))
         roster = rosters[name]
         if answer is None:
             episode = await play_episode(roster, job, grader=ungraded, on_call=show_call)
         else:
-            episode = await play_episode(roster, job, on_call=show_call)
+            episode = await play_episode(roster, job, grader=grader, on_call=show_call)
     if episode.error:
         raise RunError(f"the episode failed: {episode.error}")
     if answer is not None and episode.grade:

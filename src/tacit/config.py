@@ -119,6 +119,17 @@ class EvaluationConfig(Section):
     resamples: PositiveInt = 10_000
 
 
+class JudgeConfig(Section):
+    """A model that marks answers to tasks whose `grader` is `judge`."""
+
+    model: str = "pocket"
+    rubric: str
+    """What a good answer is, in words."""
+    max_tokens: PositiveInt = 256
+    pass_mark: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    """From which share of the full mark an answer counts as right."""
+
+
 class RewardConfig(Section):
     """R = r − g·c; see economy/reward.py."""
 
@@ -158,8 +169,8 @@ class SilenceConfig(Section):
     """floor: least probability of either choice while sampling."""
     warmup_steps: NonNegativeInt = 20
     """arms: at most so many steps without cost and with p untrained."""
-    coefficient: NonNegativeFloat = 1.0
-    """arms: weight of the choice's step beside the content's."""
+    coefficient: NonNegativeFloat = 15.0
+    """arms: how far a gain asks logit p to move."""
     least_weight: NonNegativeFloat = 0.05
     """arms: w = p(1−p) is raised to this where the step goes against the present leaning."""
     clip: PositiveFloat = 1.0
@@ -252,6 +263,7 @@ class Config(Section):
     models: dict[str, ModelConfig] = {}
     prices: str | None = None
     """A YAML price table; see economy/ledger.py."""
+    judge: JudgeConfig | None = None
     team: TeamConfig | None = None
     teams: dict[str, TeamConfig] = {}
     """Named teams for `tacit compare`; the first is what the others are compared with."""
@@ -274,6 +286,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _agents_fit_their_models(self) -> "Config":
         known = {"pocket", *self.models}
+        if self.judge and self.judge.model not in known:
+            hint = did_you_mean(self.judge.model, known)
+            raise ValueError(f"judge.model: no model `{self.judge.model}` under `models`; {hint}")
         teams = {"team": self.team, **{f"teams.{k}": v for k, v in self.teams.items()}}
         for place, team in teams.items():
             for role, agent in team.agents.items() if team else ():

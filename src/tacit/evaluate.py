@@ -9,8 +9,8 @@ from typing import Any
 
 from tacit.config import EvaluationConfig
 from tacit.economy.ledger import PriceTable, ledger
-from tacit.grading import read_answer
-from tacit.rollout import Job, play_all
+from tacit.grading import grade, read_answer
+from tacit.rollout import Grader, Job, play_all
 from tacit.runfolder import RunFolder
 from tacit.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.team.prompts import PARTS
@@ -78,6 +78,7 @@ async def evaluate_team(
     run: RunFolder,
     *,
     seed: int = 0,
+    grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> list[Episode]:
     """Play what is missing in the run folder and return all episodes, in task order.
@@ -110,6 +111,7 @@ async def evaluate_team(
         roster,
         missing,
         concurrency=settings.concurrency,
+        grader=grader,
         on_episode=keep,
         succeeded=len(have),
     )

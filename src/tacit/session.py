@@ -3,18 +3,19 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from tacit.config import Config, TaskConfig, TeamConfig
+from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import PriceTable, load_prices
 from tacit.engine.base import Engine
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
-from tacit.grading import find_grader
+from tacit.grading import find_grader, grade
 from tacit.tasks import load_tasks
+from tacit.team.judge import Grader, Judge
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Task
 
 
-def tasks_of(config: TaskConfig) -> list[Task]:
+def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]:
     tasks = load_tasks(
         config.name,
         split=config.split,
@@ -28,7 +29,10 @@ def tasks_of(config: TaskConfig) -> list[Task]:
         allow_canaried=config.allow_canaried,
         **config.options,
     )
-    for grader in {task.grader for task in tasks}:
+    graders = {task.grader for task in tasks}
+    if "judge" in graders and judge is None:
+        raise ConfigError(f"{config.name}: its tasks are judged: add `judge:` with a rubric")
+    for grader in graders - {"judge"}:
         find_grader(grader)
     return tasks
 
@@ -62,8 +66,10 @@ def prices_of(config: Config) -> PriceTable | None:
 async def open_engines(
     config: Config, teams: Mapping[str, TeamConfig]
 ) -> AsyncIterator[dict[str, Engine]]:
-    """One engine for each model that some agent uses."""
+    """One engine for each model that some agent or the judge uses."""
     names = dict.fromkeys(agent.model for team in teams.values() for agent in team.agents.values())
+    if config.judge:
+        names[config.judge.model] = None
     engines: dict[str, Engine] = {}
     try:
         for name in names:
@@ -72,6 +78,11 @@ async def open_engines(
     finally:
         for engine in engines.values():
             await engine.close()
+
+
+def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
+    """What grades the run's answers: each task's own grader, and the judge where there is one."""
+    return Judge(engines[config.judge.model], config.judge) if config.judge else grade
 
 
 def seat(team: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:

@@ -43,7 +43,7 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
         for name, team in config.teams.items():
             episodes[name] = await evaluate_team(
                 name, seat(team, stage.engines), stage.test_tasks, config.evaluation, run,
-                seed=config.seed,
+                seed=config.seed, grader=stage.grader,
             )  # fmt: skip
         episodes["trained"] = list(run.episodes(f"eval-{state.best['step']:06d}"))
         result = _finish(stage, run, state, episodes, as_json=as_json)

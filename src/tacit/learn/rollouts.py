@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tacit.config import Config, SilenceConfig, TeamConfig
 from tacit.errors import ConfigError, RunError
 from tacit.learn.credit import Played
-from tacit.rollout import Job, play_all
+from tacit.rollout import Grader, Job, play_all
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Choice, Episode, Task
@@ -17,6 +17,7 @@ class Player:
     """Plays groups; remembers the silent arm where the rest of the team is deterministic."""
 
     roster: Roster
+    grader: Grader
     config: Config
     choosing: tuple[str, ...]
     """Trained roles that may be silent."""
@@ -29,7 +30,7 @@ class Player:
     async def play(self, tasks: Sequence[Task], step: int) -> list[Played]:
         """G episodes of each task, and the silent arm. Failed episodes are left out."""
         jobs = [job for task in tasks for job in self._jobs(task, step)]
-        episodes = await play_all(self.roster, jobs, concurrency=self.config.train.concurrency)
+        episodes = await self._play_all(jobs)
         spoken: dict[str, list[Episode]] = {}
         silent: dict[str, list[Episode]] = {}
         for job, episode in zip(jobs, episodes, strict=True):
@@ -49,7 +50,15 @@ class Player:
         """One episode of each task in which everyone who may be silent is."""
         quiet = dict.fromkeys(self.choosing, Choice.SILENT)
         jobs = [Job(task, self._setting(0, 0, quiet)) for task in tasks]
-        return await play_all(self.roster, jobs, concurrency=self.config.train.concurrency)
+        return await self._play_all(jobs)
+
+    async def _play_all(self, jobs: Sequence[Job]) -> list[Episode]:
+        return await play_all(
+            self.roster,
+            jobs,
+            concurrency=self.config.train.concurrency,
+            grader=self.grader,
+        )
 
     def _group(
         self,
@@ -92,7 +101,7 @@ class Player:
         )
 
 
-def make_player(roster: Roster, config: Config, team: TeamConfig) -> Player:
+def make_player(roster: Roster, grader: Grader, config: Config, team: TeamConfig) -> Player:
     """Say how choices are made in this team; refuse arms where no single choice is to be made."""
     trained = {role for role, agent in team.agents.items() if agent.trained}
     choosing = tuple(
@@ -104,7 +113,7 @@ def make_player(roster: Roster, config: Config, team: TeamConfig) -> Player:
     others = [a for a in roster.agents if a.role not in choosing]
     greedy = all(not _samples(team, a.role, a.temperature) for a in others)
     plays = (1 if greedy else config.silence.silent_samples) if arms else 0
-    return Player(roster, config, choosing, plays, remembered=arms and greedy)
+    return Player(roster, grader, config, choosing, plays, remembered=arms and greedy)
 
 
 def _check_arms(choosing: tuple[str, ...], team: TeamConfig, silence: SilenceConfig) -> None:

@@ -15,8 +15,9 @@ from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.update import Updater
-from tacit.session import tasks_of
+from tacit.session import grader_of, tasks_of
 from tacit.tasks import check_trainable, drop_leaks
+from tacit.team.judge import Grader
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Task
 
@@ -40,6 +41,7 @@ class Stage:
     """Agent name → role, of the trained ones."""
     engines: dict[str, Engine]
     """Frozen, by model: for teams that a run is compared with."""
+    grader: Grader
 
 
 def check_training(config: Config) -> TeamConfig:
@@ -77,8 +79,8 @@ async def open_stage(config: Config) -> AsyncIterator[Stage]:
     """Load models and data, build policies, and close it all at the end."""
     team = check_training(config)
     assert config.train_tasks is not None
-    test_tasks = tasks_of(config.tasks)
-    train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks), test_tasks)
+    test_tasks = tasks_of(config.tasks, config.judge)
+    train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -112,6 +114,7 @@ async def open_stage(config: Config) -> AsyncIterator[Stage]:
             fingerprints={name: fingerprint(model.module) for name, model in loaded.items()},
             roles={agent.name: agent.role for agent in roster.agents if agent.role in names},
             engines=engines,
+            grader=grader_of(config, engines),
         )
     finally:
         for engine in (*trained_engines, *engines.values()):
@@ -120,7 +123,8 @@ async def open_stage(config: Config) -> AsyncIterator[Stage]:
 
 def _models(config: Config, team: TeamConfig) -> list[str]:
     teams = [team, *config.teams.values()]
-    return list(dict.fromkeys(agent.model for one in teams for agent in one.agents.values()))
+    models = [agent.model for one in teams for agent in one.agents.values()]
+    return list(dict.fromkeys([*models, *([config.judge.model] if config.judge else [])]))
 
 
 def _open(name: str, config: Config, loaded: dict[str, LoadedModel]) -> Engine:

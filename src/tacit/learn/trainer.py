@@ -90,7 +90,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         config = self.stage.config
-        self.player = make_player(self.stage.roster, config, self.stage.team)
+        self.player = make_player(self.stage.roster, self.stage.grader, config, self.stage.team)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.duals = dual_settings(self.stage)
         self.credit_settings = credit_settings(self.stage, self.player)
@@ -269,7 +269,7 @@ class Trainer:
         name = f"eval-{step:06d}"
         episodes = await evaluate_team(
             name, self.stage.roster, self.stage.test_tasks, config.evaluation, self.run,
-            seed=config.seed,
+            seed=config.seed, grader=self.stage.grader,
         )  # fmt: skip
         summary = summarise(
             name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)

@@ -1,0 +1,61 @@
+"""A judge for tasks with no reference answer: a model, a rubric, a mark out of ten.
+
+The answer goes in quoted, like any agent's text. A judge that gives no mark has failed, and
+the answer has not: that is an error, never a 0.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from tacit.config import JudgeConfig
+from tacit.engine.base import Engine, Request, Sampling, derive_seed
+from tacit.errors import GradingError
+from tacit.grading import grade
+from tacit.grading.answer import final_answer
+from tacit.grading.number import read_number
+from tacit.team.prompts import build
+from tacit.types import Grade, Message, Task
+
+Grader = Callable[[Task, str], Awaitable[Grade]]
+TOP_MARK = 10
+ASK = f"Give a whole mark from 0 (useless) to {TOP_MARK} (perfect) within \\boxed{{}}."
+
+
+class Judge:
+    """Grades tasks whose grader is `judge`; all others go to their own grader."""
+
+    def __init__(self, engine: Engine, config: JudgeConfig) -> None:
+        self._engine = engine
+        self._config = config
+
+    async def __call__(self, task: Task, text: str) -> Grade:
+        if task.grader != "judge":
+            return await grade(task, text)
+        messages = build(
+            "judge",
+            task.question,
+            {"answer": [Message("", text)]},
+            agent="judge",
+            instruction=f"{self._config.rubric.strip()} {ASK}",
+        )
+        done = await self._engine.generate(
+            Request(
+                messages=messages,
+                prompt_ids=self._engine.encode(messages),
+                sampling=Sampling(max_tokens=self._config.max_tokens),
+                seed=derive_seed("judge", task.id),
+            )
+        )
+        reward = _mark(done.text) / TOP_MARK
+        return Grade(
+            reward=reward,
+            right=reward >= self._config.pass_mark,
+            answer=text[:200],
+            note=done.text,
+        )
+
+
+def _mark(text: str) -> float:
+    number = read_number(final_answer(text))
+    if number is None or not 0 <= number.value <= TOP_MARK:
+        raise GradingError(f"the judge gave no mark from 0 to {TOP_MARK}: {text[:100]!r}")
+    return float(number.value)
