@@ -22,6 +22,7 @@ from tacit.console import (
 )
 from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
 from tacit.learn.setup import Stage, check_training, open_stage, spread
+from tacit.learn.track import check_trackers
 from tacit.learn.trainer import State, Trainer
 from tacit.runfolder import RunFolder
 from tacit.session import prices_of, seat, teams_of
@@ -31,10 +32,10 @@ from tacit.types import Episode
 async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[str, Any]:
     """Train (or go on training) in a run folder; print and write the summary."""
     check_training(config)
+    check_trackers(config.train.trackers)
     teams_of(config)
-    RunFolder.check(folder, config)
+    run = RunFolder.check(folder, config)
     async with open_stage(config) as stage:
-        run = RunFolder.open(folder, config)
         _say_what(stage)
         trainer = Trainer(stage, run, on_step=_step_line, on_note=_note)
         state = await trainer.train()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from tacit.errors import ConfigError
@@ -62,6 +63,19 @@ TRACKERS: dict[str, Callable[[str, str, Mapping[str, Any]], Tracker]] = {
 EXTRAS = {"trackio": "track", "wandb": "wandb", "tensorboard": "tensorboard"}
 
 
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse a tracker that is unknown or not installed, before anything is written."""
+    for name in names:
+        lookup("tracker", name, TRACKERS)
+        if name in EXTRAS and find_spec(name) is None:
+            raise _missing(name)
+
+
+def _missing(name: str) -> ConfigError:
+    extra = EXTRAS.get(name, name)
+    return ConfigError(f"train.trackers: `{name}` is not installed: pip install 'tacit[{extra}]'")
+
+
 class Fan:
     """All trackers of a run."""
 
@@ -74,11 +88,7 @@ class Fan:
             try:
                 self._trackers[name] = make(run, folder, config)
             except ImportError as error:
-                extra = EXTRAS.get(name, name)
-                raise ConfigError(
-                    f"train.trackers: `{name}` is not installed ({error}): "
-                    f"pip install 'tacit[{extra}]'"
-                ) from error
+                raise _missing(name) from error
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._each(lambda tracker: tracker.log(metrics, step))

@@ -98,16 +98,19 @@ class Trainer:
         duals = {n: start_dual(s, warming=not warmup.over) for n, s in self.duals.items()}
         self.state = State(duals=duals, warmup=warmup)
         self.sampler = TaskSampler(self.stage.train_tasks, config.seed)
-        folder = str(self.run.path / "tracker")
-        self.trackers = Fan(
-            config.train.trackers, config.name, folder, config.model_dump(mode="json")
-        )
 
     async def train(self) -> State:
         """Run to the last step, from wherever the folder's last checkpoint left off."""
-        await self._resume()
-        if self.state.step == 0:
+        config = self.stage.config
+        resumed = self._resume()
+        if not resumed:
             await self._check_budgets()
+        RunFolder.open(self.run.path, config)  # only now, so that a refused run leaves nothing
+        tree = config.model_dump(mode="json")
+        self.trackers = Fan(
+            config.train.trackers, config.name, str(self.run.path / "tracker"), tree
+        )
+        if not resumed:
             await self._evaluate()
             self._save()
         while self.state.step < self.stage.config.train.steps and not self.state.stopped:
@@ -307,7 +310,7 @@ class Trainer:
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
 
-    async def _resume(self) -> None:
+    def _resume(self) -> bool:
         """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
         self.checkpoints.sweep()
         last = self.checkpoints.step("last")
@@ -315,13 +318,14 @@ class Trainer:
         for name in ("metrics.jsonl", "episodes/train.jsonl"):
             self.run.cut(name, tree["sizes"][name] if tree else 0)
         if tree is None or last is None:
-            return
+            return False
         self.state = State.from_json(tree)
         self.sampler.position = self.state.position
         for engine in self.stage.trained_engines:
             engine.version = self.state.step
         if self.state.best and self.state.best["step"] == last:
             self.checkpoints.point("best", last)
+        return True
 
 
 def dual_settings(stage: Stage) -> dict[str, DualSettings]:
