@@ -1,0 +1,300 @@
+"""`tacit train` on tiny runs: the same again, the same after being killed, and clear refusals."""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tacit.config import parse_config
+from tacit.errors import ConfigError
+from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.trainer import Trainer
+from tacit.training import run_training
+from training_runs import (
+    after_lines,
+    finish,
+    kill_when,
+    random_moment,
+    saving,
+    start,
+    tiny_config,
+    tree,
+)
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def plain_torch() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def metrics(run: Path) -> bytes:
+    return (run / "metrics.jsonl").read_bytes()
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in metrics(run).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    (folder / "tiny.json").write_text(json.dumps(tree()), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(here: Path) -> Path:
+    """A run that nobody disturbed."""
+    finish(start(here, "tiny.json", "--out", "whole"))
+    return here / "whole"
+
+
+def test_a_run_says_what_happened(whole: Path) -> None:
+    found = records(whole)
+    steps = [line["step"] for line in found if "reward/total" in line]
+    assert steps == [1, 2, 3, 4, 5]
+    assert [line["step"] for line in found if "eval/accuracy" in line] == [0, 3, 5]
+    for name in (
+        "accuracy/policy",
+        "cost/tokens",
+        "lambda/tokens",
+        "silence/hinter",
+        "tokens/hinter",
+        "train/gradient_norm",
+        "train/entropy",
+        "train/engine_gap",
+        "train/base_loss",
+        "train/clip_fraction",
+        "groups/too_hard",
+    ):
+        assert name in found[1], name
+    assert [line["silence/warming"] for line in found if "reward/total" in line][:3] == [1, 1, 0]
+    assert all(line["train/engine_gap"] < 1e-3 for line in found if "reward/total" in line)
+    assert not any(name.endswith("_s") for line in found for name in line)
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["steps"] == 5 and summary["stopped"] is None
+    assert list(summary["teams"]) == ["untrained", "trained"]
+    kept = {path.name for path in (whole / "checkpoints").iterdir()}
+    assert {"last.json", "best.json", "step-000005"} <= kept and len(kept) <= 4
+
+
+def test_the_same_seed_gives_the_same_bytes(here: Path, whole: Path) -> None:
+    finish(start(here, "tiny.json", "--out", "again"))
+    assert metrics(here / "again") == metrics(whole)
+
+
+def test_killed_twice_and_resumed_it_is_the_run_that_was_never_killed(
+    here: Path, whole: Path
+) -> None:
+    run, draw = here / "killed", random.Random()
+    delay = draw.uniform(0.0, 0.4)
+    print(f"the first kill comes {delay:.3f} s after a line")
+    assert kill_when(
+        start(here, "tiny.json", "--out", "killed"), after_lines(run, draw.randrange(1, 4), delay)
+    )
+    kill_when(start(here, "killed"), saving(run))
+    finish(start(here, "killed"))
+    assert metrics(run) == metrics(whole)
+    assert not list((run / "checkpoints").glob(".*"))
+    before, after = (json.loads((r / "summary.json").read_text()) for r in (whole, run))
+    assert {**before, "teams": 0} == {**after, "teams": 0}
+
+
+async def test_stopped_in_its_first_step_it_does_not_evaluate_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of step 0 knows of the evaluation that came before it."""
+    config = tiny_config(train={"steps": 1})
+
+    async def stop(trainer: Trainer) -> None:
+        raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="stopped"):
+        patch.setattr(Trainer, "_step", stop)
+        await run_training(config, tmp_path, as_json=True)
+    assert [line["step"] for line in records(tmp_path)] == [0]
+    await run_training(config, tmp_path, as_json=True)
+    assert [line["step"] for line in records(tmp_path)] == [0, 1, 1]
+    state = Checkpoints(tmp_path / "checkpoints").state(1)
+    assert state["worse"] + (state["best"]["step"] == 1) == 1
+
+
+async def test_going_on_in_a_finished_folder_changes_nothing(whole: Path) -> None:
+    before = metrics(whole)
+    await run_training(tiny_config(), whole, as_json=True)
+    assert metrics(whole) == before
+
+
+@pytest.mark.soak
+def test_twenty_kills(here: Path, whole: Path) -> None:
+    """`kill -9` at 20 random moments, some of them while a checkpoint is being written."""
+    seed = int(os.environ.get("TACIT_SOAK_SEED", "0"))
+    draw, kills, runs = random.Random(seed), [], 0
+    while len(kills) < 20:
+        runs += 1
+        run, source, resumed = here / f"soak-{runs}", "tiny.json", 0
+        while len(kills) < 20:
+            kind, moment = random_moment(run, draw)
+            process = start(here, source, *(() if source != "tiny.json" else ("--out", run.name)))
+            if not kill_when(process, moment):
+                break
+            kills.append({"run": runs, "moment": kind, "half_saved": saving(run)()})
+            source = run.name if (run / "config.json").exists() else "tiny.json"
+            resumed += 1
+        finish(start(here, source, *(() if source != "tiny.json" else ("--out", run.name))))
+        assert metrics(run) == metrics(whole), f"run {runs} differs after {resumed} kills"
+    result = {
+        "what": "kill -9 at random moments, resumed: metrics.jsonl equal to the undisturbed run's",
+        "command": f"TACIT_SOAK_SEED={seed} pytest -m soak tests/test_train.py",
+        "kills": len(kills),
+        "while_saving": sum(kill["half_saved"] for kill in kills),
+        "runs": runs,
+        "equal": True,
+        "moments": kills,
+    }
+    place = ROOT / "benchmarks" / "results" / "resume_soak.json"
+    path = Path(os.environ.get("TACIT_SOAK_RESULT", place))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    assert result["while_saving"] > 0, "no kill hit a checkpoint; try another TACIT_SOAK_SEED"
+
+
+def agents(**hinter: Any) -> dict[str, Any]:
+    return {
+        "topology": "hint_actor",
+        "agents": {
+            "hinter": {"max_tokens": 32, "trained": True, **hinter},
+            "actor": {"max_tokens": 16},
+        },
+    }
+
+
+DIALOGUE = {
+    "topology": "dialogue",
+    "agents": {"agent": {"count": 2, "max_tokens": 32, "trained": True}},
+}
+FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"team": None}, "nothing to train: the config has no `team:`"),
+        ({"train_tasks": None}, "nothing to train on: add `train_tasks:`"),
+        ({"team": agents(trained=False)}, "nothing to train: set `trained: true`"),
+        ({"train": {"group": 1}}, r"train\.group: input should be greater than or equal to 2"),
+        ({"budget": {"tokens": 0}}, r"budget\.tokens: input should be greater than 0"),
+        ({"budget": {"tokens": 3}}, r"budget\.tokens = 3 is below what an episode costs when"),
+        ({"budget": {"turns": 0.5}}, r"budget\.turns = 0\.5 is below what an episode costs when"),
+        ({"team": DIALOGUE}, r"silence\.exploration: `arms` needs a team with one choice"),
+        (
+            {"models": FAR, "team": agents(model="far")},
+            r"team\.agents\.hinter: a model behind an API cannot be trained",
+        ),
+        (
+            {"team": agents(top_p=0.9)},
+            r"team\.agents\.hinter: a trained agent samples with top_p 1",
+        ),
+        ({"team": agents(top_k=5)}, r"team\.agents\.hinter: a trained agent samples with top_p 1"),
+        ({"team": agents(temperature=0.5)}, "a trained agent samples at 1"),
+        ({"train": {"trackers": ["tensorbord"]}}, "did you mean `tensorboard`"),
+        (
+            {"train": {"trackers": ["tensorboard"]}},
+            r"`tensorboard` is not installed: pip install 'tacit\[tensorboard\]'",
+        ),
+        ({"policy": {"targets": ["c_attn"]}}, r"policy\.targets: `pocket` has no linear layer"),
+        ({"reward": {"cap": 1.5}}, r"reward\.cap must lie between 0 and 1"),
+        ({"reward": {"shape": "priced"}}, "`priced` needs `prices:` and `budget.money`"),
+        ({"reward": {"parts": {"mine": "nowhere:part"}}}, "cannot import reward part"),
+        (
+            {"tasks": {"split": "train", "limit": 40}},
+            "every task is also among the held-out tasks",
+        ),
+    ],
+)
+async def test_what_cannot_be_trained_is_refused_and_nothing_written(
+    changed: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ConfigError, match=message) as caught:
+        await run_training(parse_config(tree(**changed)), tmp_path / "run", as_json=False)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_refuses_with_exit_code_2(here: Path) -> None:
+    process = start(here, "tiny.json", "budget.tokens=3", "--out", "refused")
+    output, errors = process.communicate()
+    assert (process.returncode, output) == (2, b"")
+    assert errors.splitlines()[-1].startswith(b"tacit: budget.tokens = 3 is below")
+    assert not (here / "refused").exists()
+
+
+async def test_a_checkpoint_cut_short_is_named_and_the_rest_left_alone(tmp_path: Path) -> None:
+    from tacit.errors import RunError
+
+    config = tiny_config(train={"steps": 2})
+    await run_training(config, tmp_path, as_json=True)
+    weights = tmp_path / "checkpoints" / "step-000002" / "policy-team.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:500])
+    before = metrics(tmp_path)
+    with pytest.raises(RunError, match=r"step-000002.policy-team\.safetensors is damaged"):
+        await run_training(config, tmp_path, as_json=True)
+    assert metrics(tmp_path) == before
+    weights.write_bytes(data)
+    await run_training(config, tmp_path, as_json=True)
+    assert Checkpoints(tmp_path / "checkpoints").state(2)["step"] == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"silence": {"exploration": "floor"}, "loss": {"sequence": "episode"}},
+        {"silence": {"exploration": "none"}, "policy": {"kind": "full"}, "loss": {"name": "dapo"}},
+        {
+            "team": {**DIALOGUE, "options": {"rounds": 1}},
+            "silence": {"exploration": "floor"},
+            "loss": {"sequence": "agent", "kl": 0.01},
+            "train": {"updates": 2, "dynamic_sampling": 1},
+        },
+        {
+            "team": {
+                "topology": "hint_actor",
+                "agents": {
+                    "hinter": {"max_tokens": 32, "trained": True},
+                    "actor": {"max_tokens": 16, "trained": True},
+                },
+            },
+            "policy": {"share": "role"},
+        },
+        {
+            "team": {
+                "topology": "solo",
+                "agents": {"actor": {"max_tokens": 16, "trained": True}},
+            },
+            "budget": {"tokens": None},
+            "train": {"gradient_checkpointing": True, "advantage": "gdpo"},
+        },
+    ],
+)
+async def test_other_teams_and_settings_train_too(changed: dict[str, Any], tmp_path: Path) -> None:
+    short = {"steps": 2, "evaluate_every": 0, **changed.get("train", {})}
+    config = tiny_config(**{**changed, "train": short})
+    result = await run_training(config, tmp_path, as_json=True)
+    assert result["steps"] == 2
+    floored = config.silence.exploration == "floor"
+    for line in records(tmp_path):
+        for name, value in line.items():
+            assert not name.endswith("dropped") or value == 0
+            # Under `floor` messages are not drawn from the policy itself.
+            assert not name.endswith("engine_gap") or value < (0.05 if floored else 1e-3)
