@@ -86,6 +86,25 @@ def bars(run: dict[str, Any]) -> dict[str, bool]:
     }
 
 
+def table(runs: dict[str, Any]) -> str:
+    """The runs as a Markdown table."""
+    lines = [
+        "| run | team | accuracy % [95 %] | tokens said | silent % easy / hard |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for name, run in runs.items():
+        for team, row in run["teams"].items():
+            accuracy = row["accuracy"]
+            mean, low, high = (f"{100 * accuracy[key]:.1f}" for key in ("mean", "low", "high"))
+            levels = [level for level in row["silence_by_level"].values() if any(level.values())]
+            quiet = "; ".join(f"{100 * v['easy']:.0f} / {100 * v['hard']:.0f}" for v in levels)
+            tokens = f"{row['generated']['mean']:.1f}"
+            lines.append(
+                f"| {name} | {team} | {mean} [{low}, {high}] | {tokens} | {quiet or '0'} |"
+            )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -99,7 +118,7 @@ def main() -> None:
 
     jobs = [(recipe, seed) for recipe in args.recipes for seed in args.seeds]
     with ThreadPoolExecutor(args.jobs) as pool:
-        folders = list(pool.map(lambda job: train(*job, args.set), jobs))
+        folders = list(pool.map(lambda job: train(job[0], job[1], args.set), jobs))
     runs = {f"{r} seed {s}": read(f) for (r, s), f in zip(jobs, folders, strict=True)}
     held = {name: bars(run) for name, run in runs.items() if name.startswith("pocket-hint ")}
     result = {
@@ -111,13 +130,7 @@ def main() -> None:
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1) + "\n")
-    for name, run in runs.items():
-        print(name)
-        for team, row in run["teams"].items():
-            accuracy, tokens = 100 * row["accuracy"]["mean"], row["generated"]["mean"]
-            print(
-                f"  {team:<18} {accuracy:5.1f} %  {tokens:6.1f} tokens  {row['silence_by_level']}"
-            )
+    print(table(runs))
     missed = [f"{name}: {bar}" for name, all_ in held.items() for bar, ok in all_.items() if not ok]
     print("\n".join(missed) or "every bar holds")
     sys.exit(1 if missed else 0)
