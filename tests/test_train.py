@@ -144,10 +144,11 @@ def test_twenty_kills(here: Path, whole: Path) -> None:
         run, source, resumed = here / f"soak-{runs}", "tiny.json", 0
         while len(kills) < 20:
             kind, moment = random_moment(run, draw)
+            half_saved = saving(run)
             process = start(here, source, *(() if source != "tiny.json" else ("--out", run.name)))
             if not kill_when(process, moment):
                 break
-            kills.append({"run": runs, "moment": kind, "half_saved": saving(run)()})
+            kills.append({"run": runs, "moment": kind, "half_saved": half_saved()})
             source = run.name if (run / "config.json").exists() else "tiny.json"
             resumed += 1
         finish(start(here, source, *(() if source != "tiny.json" else ("--out", run.name))))

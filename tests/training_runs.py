@@ -78,8 +78,9 @@ def kill_when(process: subprocess.Popen[bytes], moment: Callable[[], bool]) -> b
 
 
 def saving(run: Path) -> Callable[[], bool]:
-    """The moment at which a checkpoint is half written."""
-    return lambda: any((run / "checkpoints").glob(".step-*"))
+    """The moment at which another checkpoint than those of now is half written."""
+    before = set((run / "checkpoints").glob(".step-*"))
+    return lambda: bool(set((run / "checkpoints").glob(".step-*")) - before)
 
 
 def after_lines(run: Path, more: int, delay: float) -> Callable[[], bool]:

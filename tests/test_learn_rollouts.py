@@ -1,0 +1,178 @@
+"""Playing a step's groups: both arms where they are asked for, and no failed episode in any."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripted_teams import scripted
+from tacit.config import Config, parse_config
+from tacit.engine.base import Request
+from tacit.errors import ConfigError, RunError
+from tacit.grading import grade
+from tacit.learn.rollouts import Player, make_player
+from tacit.learn.sampler import TaskSampler
+from tacit.learn.track import TRACKERS, Fan, check_trackers
+from tacit.types import Choice, Task
+
+Script = Callable[[Request], str]
+
+
+def tasks(count: int) -> list[Task]:
+    return [
+        Task(id=f"t{i}", question=f"What is {i} + 1?", answer=str(i + 1), grader="math")
+        for i in range(count)
+    ]
+
+
+def make(
+    hint: Script | str = "add one", *, exploration: str = "arms", actor: Any = None, **train: Any
+) -> Player:
+    agents = {"hinter": {"trained": True}, "actor": actor or {}}
+    team = {"topology": "hint_actor", "agents": agents}
+    tree = {"team": team, "silence": {"exploration": exploration}, "train": {"group": 3, **train}}
+    config: Config = parse_config(tree)
+    assert config.team is not None
+    said = hint if callable(hint) else (lambda request: hint)
+    scripts = {"hinter": said, "actor": lambda request: r"\boxed{1}"}
+    roster = scripted("hint_actor", scripts, **agents)
+    return make_player(roster, grade, config, config.team)
+
+
+async def test_arms_play_a_group_that_speaks_and_one_that_is_silent() -> None:
+    player = make()
+    (one, two) = await player.play(tasks(2), step=1)
+    assert [len(one.spoken), len(one.silent)] == [3, 1]
+    assert (one.task_id, two.task_id) == ("t0", "t1")
+    assert all(episode.calls[0].choice is Choice.SPEAK for episode in one.spoken)
+    assert one.silent[0].calls[0].silent
+    assert len({episode.sample for episode in (*one.spoken, *one.silent)}) == 4
+    assert one.spoken[0].grade is not None and one.spoken[0].grade.right
+    assert two.spoken[0].grade is not None and not two.spoken[0].grade.right
+
+
+async def test_a_silent_arm_that_cannot_differ_is_played_once() -> None:
+    player = make()
+    actor: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
+    (first,) = await player.play(tasks(1), step=1)
+    assert actor.calls == 3 + 1
+    (again,) = await player.play(tasks(1), step=2)
+    assert actor.calls == 3 + 1 + 3
+    assert again.silent == first.silent
+
+
+async def test_where_the_rest_samples_the_silent_arm_is_played_several_times_anew() -> None:
+    player = make(actor={"temperature": 0.7})
+    (first,) = await player.play(tasks(1), step=1)
+    assert len(first.silent) == player.config.silence.silent_samples == 4
+    assert not player.remembered
+
+
+@pytest.mark.parametrize(("exploration", "choice"), [("floor", "floor"), ("none", "free")])
+async def test_without_arms_there_is_no_silent_arm(exploration: str, choice: str) -> None:
+    (one,) = await make(exploration=exploration).play(tasks(1), step=1)
+    assert one.silent == ()
+    assert {episode.calls[0].choice.value for episode in one.spoken} == {choice}
+
+
+async def test_failed_episodes_are_in_no_group() -> None:
+    asked = 0
+
+    def sometimes(request: Request) -> str:
+        nonlocal asked
+        asked += 1
+        if asked % 3 == 0:
+            raise RuntimeError("the engine broke")
+        return "add one"
+
+    groups = await make(sometimes).play(tasks(3), step=1)
+    assert [len(group.spoken) for group in groups] == [2, 2, 2]
+    assert all(e.error is None and e.grade for g in groups for e in (*g.spoken, *g.silent))
+
+
+async def test_a_task_that_only_failed_is_left_out() -> None:
+    def not_that_one(request: Request) -> str:
+        if "What is 1 + 1?" in request.messages[-1].content:
+            raise RuntimeError("the engine broke")
+        return "add one"
+
+    groups = await make(not_that_one).play(tasks(3), step=1)
+    assert [group.task_id for group in groups] == ["t0", "t2"]
+
+
+async def test_a_step_in_which_everything_failed_says_why() -> None:
+    def broken(request: Request) -> str:
+        raise RuntimeError("the engine broke")
+
+    with pytest.raises(RunError, match="the engine broke"):
+        await make(broken).play(tasks(2), step=1)
+
+
+def test_arms_are_refused_where_several_choose() -> None:
+    agents = {"agent": {"count": 2, "trained": True}}
+    config = parse_config({"team": {"topology": "dialogue", "agents": agents}})
+    assert config.team is not None
+    roster = scripted("dialogue", {"agent": ["hello"]}, **agents)
+    with pytest.raises(ConfigError, match="`arms` needs a team with one choice to speak"):
+        make_player(roster, grade, config, config.team)
+
+
+@given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 3))
+def test_tasks_come_in_the_same_order_from_any_position(
+    count: int, takes: list[int], seed: int
+) -> None:
+    whole, parts, position = TaskSampler(tasks(count), seed), [], 0
+    for take in takes:
+        again = TaskSampler(tasks(count), seed, position)
+        taken = whole.take(take)
+        assert taken == again.take(take)
+        assert len({task.id for task in taken}) == len(taken) == min(take, count)
+        position = whole.position
+        assert position == again.position
+        parts += taken
+    if all(count % take == 0 for take in takes) and len(set(takes)) == 1:
+        for start in range(0, len(parts) - count + 1, count):
+            epoch = parts[start : start + count]
+            assert sorted(task.id for task in epoch) == [f"t{i}" for i in range(count)]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    def order(sampler: TaskSampler) -> list[str]:
+        return [task.id for task in sampler.take(30)]
+
+    first = TaskSampler(tasks(30), seed=0)
+    epochs = [order(first), order(first), order(TaskSampler(tasks(30), seed=1))]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+class Failing:
+    def __init__(self, *_: Any) -> None:
+        self.logged = 0
+
+    def log(self, metrics: Any, step: int) -> None:
+        self.logged += 1
+        if step == 2:
+            raise OSError("the server is gone")
+
+    def close(self) -> None: ...
+
+
+def test_a_tracker_that_fails_is_left_out_and_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Failing] = []
+
+    def tracker(*arguments: Any) -> Failing:
+        made.append(Failing(*arguments))
+        return made[-1]
+
+    monkeypatch.setitem(TRACKERS, "failing", tracker)
+    check_trackers(["failing"])
+    fan = Fan(["failing"], "run", "folder", {})
+    for step in (1, 2, 3):
+        fan.log({"reward": 1.0}, step)
+    fan.close()
+    assert made[0].logged == 2
+    assert capsys.readouterr().err.count("tracker failing failed and is left out") == 1
