@@ -1,6 +1,8 @@
 """Fixtures shared by all tests."""
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,17 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no benchmark files: set TACIT_DATA ({folder} is not a folder)")
     return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of eight megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)

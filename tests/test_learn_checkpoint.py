@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,20 +174,6 @@ def test_a_checkpoint_that_was_replaced_while_nobody_pointed_at_it(tmp_path: Pat
     checkpoints.save(4, {"position": 1}, updaters)
     assert checkpoints.state(4)["position"] == 1
     assert checkpoints.step("last") == 4
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of eight megabytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount a small file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("room", [0, 4096, 100_000])

@@ -240,6 +240,25 @@ def test_the_command_line_refuses_with_exit_code_2(here: Path) -> None:
     assert not (here / "refused").exists()
 
 
+@pytest.mark.parametrize("room", [4096, 600_000])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
+    room: int, here: Path, whole: Path, small_disk: Path
+) -> None:
+    """Full before the first episode, and in the middle of the run."""
+    free = os.statvfs(small_disk)
+    (small_disk / "filler").write_bytes(b"x" * (free.f_bavail * free.f_frsize - room))
+    process = start(here, "tiny.json", "--out", str(small_disk / "run"))
+    _, errors = process.communicate()
+    assert process.returncode == 1, errors.decode()
+    last = errors.decode().splitlines()[-1]
+    assert last.startswith("tacit: ")
+    assert "disk is full" in last or "could not save the checkpoint" in last
+    assert "Traceback" not in errors.decode()
+    (small_disk / "filler").unlink()
+    finish(start(here, "tiny.json", "--out", str(small_disk / "run")))
+    assert metrics(small_disk / "run") == metrics(whole)
+
+
 async def test_a_checkpoint_cut_short_is_named_and_the_rest_left_alone(tmp_path: Path) -> None:
     from tacit.errors import RunError
 

@@ -1,6 +1,7 @@
 """The command line. Heavy imports stay inside the commands, so that `--help` answers at once."""
 
 import asyncio
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -147,6 +148,11 @@ def main() -> None:
     except TacitError as error:
         typer.echo(f"tacit: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        typer.echo("tacit: the disk is full; make room, and the same command goes on", err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("tacit: stopped; run the same command again to go on", err=True)
         sys.exit(130)
