@@ -22,7 +22,7 @@ from tacit.economy.budget import (
     step_dual,
     unreachable,
 )
-from tacit.economy.reward import Multipliers, RewardSettings, overlong_penalty
+from tacit.economy.reward import Multipliers
 from tacit.evaluate import Summary, evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.batch import Choice, Row
@@ -35,12 +35,11 @@ from tacit.learn.sampler import TaskSampler
 from tacit.learn.score import score
 from tacit.learn.setup import Stage
 from tacit.learn.silence import Warmup, step_warmup
+from tacit.learn.terms import credit_settings, dual_settings
 from tacit.learn.track import Fan
 from tacit.learn.update import Updated
-from tacit.registry import lookup
 from tacit.runfolder import EPISODE, RunFolder
 from tacit.session import prices_of
-from tacit.types import Episode
 
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
@@ -93,7 +92,7 @@ class Trainer:
         self.player = make_player(self.stage.roster, self.stage.grader, config, self.stage.team)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.duals = dual_settings(self.stage)
-        self.credit_settings = credit_settings(self.stage, self.player)
+        self.credit_settings = credit_settings(self.stage)
         warmup = Warmup(limit=config.silence.warmup_steps if self.player.silent_plays else 0)
         duals = {n: start_dual(s, warming=not warmup.over) for n, s in self.duals.items()}
         self.state = State(duals=duals, warmup=warmup)
@@ -326,63 +325,6 @@ class Trainer:
         if self.state.best and self.state.best["step"] == last:
             self.checkpoints.point("best", last)
         return True
-
-
-def dual_settings(stage: Stage) -> dict[str, DualSettings]:
-    """One price for each budget that is set."""
-    budget = stage.config.budget
-    starts = {"tokens": budget.weight_tokens, "turns": budget.weight_turns, "money": 0.0}
-    return {
-        name: DualSettings(
-            name=name,
-            budget=limit,
-            rate=budget.rate,
-            ceiling=budget.ceiling,
-            start=start,
-            fixed=budget.control == "fixed",
-        )
-        for name, start in starts.items()
-        if (limit := getattr(budget, name)) is not None
-    }
-
-
-def credit_settings(stage: Stage, player: Player) -> CreditSettings:
-    config, prices = stage.config, prices_of(stage.config)
-    parts: dict[str, Callable[[Episode], float]] = {
-        name: lookup("reward part", where, {}) for name, where in config.reward.parts.items()
-    }
-    if config.reward.overlong:
-        parts["overlong"] = _overlong(stage)
-    return CreditSettings(
-        reward=RewardSettings(
-            budget_tokens=config.budget.tokens,
-            budget_turns=config.budget.turns,
-            budget_money=config.budget.money,
-            cap=config.reward.cap,
-            gate=config.reward.gate,
-            shape=config.reward.shape,
-            alpha=config.reward.alpha,
-        ),
-        advantage=config.train.advantage,
-        sequence=config.loss.sequence,
-        floor=config.silence.floor,
-        money=(lambda e: sum(map(prices.cost, e.calls))) if prices else (lambda e: 0.0),
-        user_parts=parts,
-    )
-
-
-def _overlong(stage: Stage) -> Callable[[Episode], float]:
-    """DAPO's shaping, on the longest message of a trained agent."""
-    caps = {a.name: a.config.max_tokens for a in stage.roster.agents if a.config.trained}
-    buffer = stage.config.reward.overlong
-
-    def part(episode: Episode) -> float:
-        mine = [call for call in episode.calls if call.agent in caps]
-        return min(
-            (overlong_penalty(c.usage.generated, caps[c.agent], buffer) for c in mine), default=0.0
-        )
-
-    return part
 
 
 def _mixed(group: Played) -> bool:
