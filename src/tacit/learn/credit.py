@@ -215,7 +215,7 @@ def _rows(
     contexts: dict[tuple[str, tuple[int, ...]], int] = {}
     choices: list[ChoiceRow] = []
     sequences: dict[tuple[object, ...], int] = {}
-    for group in groups:
+    for place, group in enumerate(groups):
         for number, episode in enumerate(group.played.spoken):
             for turn, call in enumerate(episode.calls):
                 role = roles.get(call.agent)
@@ -228,7 +228,7 @@ def _rows(
                         contexts[key] = len(choices)
                         choices.append(_choice(call, group))
                     context = contexts[key]
-                unit = _unit(settings.sequence, group, number, call, turn)
+                unit = _unit(settings.sequence, (place, number, call.policy), call, turn)
                 rows.append(
                     Row(
                         policy=call.policy,
@@ -273,13 +273,10 @@ def _weight(call: Call, floor: float) -> float:
     return 1.0
 
 
-def _unit(
-    sequence: str, group: Credited, episode: int, call: Call, turn: int
-) -> tuple[object, ...]:
+def _unit(sequence: str, episode: tuple[object, ...], call: Call, turn: int) -> tuple[object, ...]:
     """What a GSPO ratio is taken over: one message, all of an agent's, or the episode's."""
-    base = (group.played.task_id, episode, call.policy)
     return {
-        "message": (*base, turn),
-        "agent": (*base, call.agent),
-        "episode": base,
+        "message": (*episode, turn),
+        "agent": (*episode, call.agent),
+        "episode": episode,
     }[sequence]

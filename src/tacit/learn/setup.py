@@ -69,6 +69,11 @@ def check_training(config: Config) -> TeamConfig:
         raise ConfigError(
             "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
         )
+    if config.loss.mismatch_cap and config.silence.exploration == "floor":
+        raise ConfigError(
+            "loss.mismatch_cap: under `silence.exploration: floor` the engine's log-probabilities "
+            "are those of the floored choice, which the weights correct already; leave it out"
+        )
     if config.reward.shape == "priced" and not (config.prices and config.budget.money):
         raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
     return config.team
