@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import SandboxError
-from tacit.grading.plan import CODES, Limits, Method, Outcome, command, make_plan, spare_uid
+from tacit.grading.plan import (
+    CODES,
+    PRIVATE,
+    Limits,
+    Method,
+    Outcome,
+    command,
+    make_plan,
+    spare_uid,
+)
 
 START_SECONDS = 60.0
 """In which the walls must be up; then the program's own time begins."""
@@ -140,7 +149,7 @@ class _Watch:
 async def _start(
     method: Method, plan: dict[str, Any], fds: tuple[int, ...]
 ) -> asyncio.subprocess.Process:
-    home = plan["folder"] if method is Method.UID else "/tmp"
+    home = plan["folder"] if method is Method.UID else PRIVATE
     environment = {
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",

@@ -58,6 +58,10 @@ class Limits:
     processes: int = 16
 
 
+PRIVATE = "/private"
+"""Where a program with a root of its own may write: not /tmp, where its Python may lie."""
+
+
 def make_plan(method: Method, uid: int, folder: str, limits: Limits, ready: int) -> dict[str, Any]:
     megabyte = 2**20
     readable, links, packages = _visible_paths()
@@ -65,6 +69,7 @@ def make_plan(method: Method, uid: int, folder: str, limits: Limits, ready: int)
         "method": method,
         "uid": uid,
         "folder": folder,
+        "private": PRIVATE,
         "ready": ready,
         "readable": readable,
         "links": links,
@@ -113,7 +118,7 @@ def _bubblewrap(plan: dict[str, Any]) -> list[str]:
     if program is None:
         raise SandboxError("bubblewrap is not installed: `apt-get install bubblewrap`")
     words = [program, "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
-    words += ["--unshare-uts", "--size", str(plan["disk"]), "--perms", "1777", "--tmpfs", "/tmp"]
+    words += ["--unshare-uts", "--size", str(plan["disk"]), "--perms", "1777", "--tmpfs", PRIVATE]
     # As root the jail itself changes the user id, and needs these two for that alone.
     as_root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     words += as_root if plan["uid"] else ["--unshare-user", "--uid", "65534", "--gid", "65534"]
@@ -126,7 +131,7 @@ def _bubblewrap(plan: dict[str, Any]) -> list[str]:
     words += ["--perms", "0755", "--dir", "/dev"]
     for device in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
         words += ["--dev-bind", device, device]
-    return [*words, "--remount-ro", "/", "--chdir", "/tmp", "--"]
+    return [*words, "--remount-ro", "/", "--chdir", PRIVATE, "--"]
 
 
 _uids_in_use: set[int] = set()

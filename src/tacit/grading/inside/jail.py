@@ -90,11 +90,11 @@ def wait_and_exit(child: int) -> NoReturn:
 
 
 def build_root(plan: Plan) -> None:
-    """A new root on a tmpfs: the system and Python read-only, a few devices, an empty /tmp."""
+    """A new root on a tmpfs: the system and Python read-only, a few devices, an empty private folder."""
     root = plan["folder"]
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1m")
-    private = Path(root + "/tmp")
+    private = Path(root + plan["private"])
     private.mkdir()
     mount("tmpfs", str(private), "tmpfs", 0, f"mode=1777,size={plan['disk']}")
     for path in plan["readable"]:
@@ -108,7 +108,7 @@ def build_root(plan: Plan) -> None:
         bind(path, root, MOUNT_NOSUID)
     restrict_mount(root, MOUNT_RDONLY | MOUNT_NOSUID, recursive=False)
     os.chroot(root)
-    os.chdir("/tmp")
+    os.chdir(plan["private"])
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
