@@ -90,7 +90,7 @@ def wait_and_exit(child: int) -> NoReturn:
 
 
 def build_root(plan: Plan) -> None:
-    """A new root on a tmpfs: the system and Python read-only, a few devices, an empty private folder."""
+    """A new root on a tmpfs: system and Python read-only, some devices, an empty private folder."""
     root = plan["folder"]
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1m")
