@@ -73,7 +73,7 @@ def refused(here: Path, *arguments: str, code: int = 2, **variables: str) -> str
         (["mine.yaml", "tasks.name=nowhere.jsonl"], "nowhere.jsonl"),
         (["mine.yaml", "tasks.name=torn.jsonl"], "torn.jsonl"),
         (["mine.yaml", "tasks.name=bare.jsonl"], "`answer` is missing"),
-        (["mine.yaml", "tasks.name=empty.jsonl"], "empty.jsonl"),
+        (["mine.yaml", "tasks.name=empty.jsonl"], "empty.jsonl: it holds no tasks"),
         (["mine.yaml", "tasks={name: good.jsonl, offset: 1}"], "none left after offset 1"),
         (["mine.yaml", "tasks.level=[impossible]"], "has no level impossible; it has: easy, hard"),
         (["mine.yaml", "tasks.limit=-1"], "mine.yaml: tasks.limit: input should be greater than 0"),
@@ -235,3 +235,15 @@ def test_topologies_are_listed_with_their_roles(here: Path) -> None:
     listed = tacit_(here, "tasks", "--topologies", COLUMNS="160").stdout
     assert "hint_actor" in listed and "hinter, actor" in listed
     assert "collaborator (optional)" in listed and "evo_agent" in listed
+
+
+@pytest.mark.parametrize("command", ["train", "doctor"])
+def test_a_config_error_is_answered_before_anything_heavy_loads(command: str) -> None:
+    program = (
+        "import sys\nfrom tacit import cli\n"
+        f"sys.argv = ['tacit', '{command}', 'no-such-recipe']\n"
+        "try:\n    cli.main()\nexcept SystemExit as end:\n"
+        "    print(end.code, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["2", "False"], done.stderr

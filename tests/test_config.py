@@ -377,3 +377,10 @@ def test_outside_code_is_looked_up_by_its_import_string() -> None:
     assert lookup("thing", "mine", {"mine": 3}) == 3
     with pytest.raises(ConfigError, match=r"unknown thing `tacit\.errors:ConfigError`"):
         check_name("thing", "tacit.errors:ConfigError", ["mine"])
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPE_FOLDERS[1].glob("*.yaml")), ids=lambda p: p.stem)
+def test_a_recipes_own_team_is_never_hidden_by_a_baseline(recipe: Path) -> None:
+    config = load_config(recipe)
+    if config.team is not None:
+        assert any(team is config.team for team in teams_of(config).values())

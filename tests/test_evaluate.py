@@ -396,3 +396,29 @@ async def test_concurrency_changes_no_transcript(
 def untimed(one: Episode) -> Episode:
     """Everything but the seconds: ids, log-probabilities, order of calls, grades."""
     return replace(one, seconds=0.0, calls=tuple(replace(c, seconds=0.0) for c in one.calls))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "held"),
+    [
+        ("Yes, they did.", "yes", True),
+        ("It makes 1,000 in all", "1000", True),
+        ("the result is -5", "5", False),
+        ("three fifths, 3/5", "5", False),
+    ],
+)
+def test_a_leak_is_the_answer_itself(text: str, answer: str, held: bool) -> None:
+    from tacit.evaluate import _holds
+
+    assert _holds(text, answer) is held
+
+
+async def test_episodes_of_another_task_of_the_same_id_are_not_reused(tmp_path: Path) -> None:
+    roster = scripted("solo", {"actor": lambda request: r"\boxed{4}"})
+    settings = EvaluationConfig(resamples=10)
+    run = RunFolder(tmp_path)
+    one = Task(id="mine/0", question="What is 2 + 2?", answer="4", grader="math")
+    await evaluate_team("solo", roster, [one], settings, run)
+    changed = replace(one, question="What is 2 + 3?", answer="5")
+    with pytest.raises(ConfigError, match="not the task it was"):
+        await evaluate_team("solo", roster, [changed], settings, run)

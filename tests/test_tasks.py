@@ -138,7 +138,7 @@ def test_missing_folder_or_file_is_named_with_the_fix(
         (b'{"question": "a", "answer": 1}\n', r"test\.jsonl:1: "),
         (b"[1]\n", r"test\.jsonl:1: expected a JSON object, got list"),
         (b"\xff\xfe\n", r"cannot read .*test\.jsonl.*UTF-8"),
-        (b"", r"gsm8k/test: 0 tasks"),
+        (b"", r"gsm8k: it holds no tasks"),
     ],
 )
 def test_malformed_benchmark_file_names_the_place(

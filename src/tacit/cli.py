@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,7 @@ def evaluate(
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     only = config.model_copy(update={"teams": {}})
     trained = _trained(source)
-    folder = out or (trained / "eval" if trained else _folder(source, config.name))
+    folder = out or (_beside(trained, "eval") if trained else _folder(source, config.name))
     asyncio.run(run_evaluation(only, folder, as_json=as_json, trained=trained))
 
 
@@ -52,7 +53,7 @@ def compare(
 
     config = load_config(source, overrides or ())
     trained = _trained(source)
-    folder = out or (trained / "compare" if trained else _folder(source, config.name))
+    folder = out or (_beside(trained, "compare") if trained else _folder(source, config.name))
     asyncio.run(run_evaluation(config, folder, as_json=as_json, trained=trained))
 
 
@@ -62,9 +63,10 @@ def train(
 ) -> None:
     """Train a team; the same command on a run folder goes on where it stopped."""
     from tacit.config import load_config
-    from tacit.training import run_training
 
     config = load_config(source, overrides or ())
+    from tacit.training import run_training  # after the config, which answers at once
+
     asyncio.run(run_training(config, out or _folder(source, config.name), as_json=as_json))
 
 
@@ -109,9 +111,10 @@ def doctor(
 ) -> None:
     """Check this machine and a config's models, and say how to fix what fails."""
     from tacit.config import Config, load_config
-    from tacit.doctor import run_doctor
 
     config = load_config(source) if source else Config()
+    from tacit.doctor import run_doctor  # after the config, which answers at once
+
     raise typer.Exit(0 if asyncio.run(run_doctor(config)) else 1)
 
 
@@ -132,6 +135,13 @@ def init(
 def _folder(source: str, name: str) -> Path:
     """A run folder goes on in its place; anything else is a run of that name."""
     return Path(source) if Path(source).is_dir() else Path("runs") / name
+
+
+def _beside(trained: Path, what: str) -> Path:
+    """Where a trained run's evaluation goes: other weights, another folder."""
+    best = trained / "checkpoints" / "best.json"
+    pointer = best if best.exists() else best.with_name("last.json")
+    return trained / f"{what}-{json.loads(pointer.read_text())['step']:06d}"
 
 
 def _trained(source: str) -> Path | None:

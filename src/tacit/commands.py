@@ -22,7 +22,7 @@ from tacit.console import (
     show_grade,
     summary_table,
 )
-from tacit.errors import RunError
+from tacit.errors import ConfigError, RunError
 from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
 from tacit.rollout import Grader, Job, play_episode
 from tacit.runfolder import RunFolder
@@ -131,6 +131,10 @@ async def run_play(
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
     template = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)[0]
+    if not question.strip():
+        raise ConfigError("play: the question is empty")
+    if answer is not None and template.grader in ("code", "chess"):
+        raise ConfigError(f"play: --answer cannot be graded for {template.grader}; leave it out")
     task = Task(
         id="play/0",
         question=question,
@@ -162,7 +166,7 @@ def list_tasks() -> None:
 
     table = Table(title="Task sets", title_justify="left")
     for header in ("name", "splits", "licence", "what"):
-        table.add_column(header)
+        table.add_column(header, no_wrap=header == "name")
     for entry in describe():
         splits = ", ".join(f"{split} {rows or '∞'}" for split, rows in entry.splits.items())
         what = entry.description + (" (evaluation only)" if entry.evaluation_only else "")

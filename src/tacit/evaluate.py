@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.config import EvaluationConfig
 from tacit.economy.ledger import PriceTable, ledger
+from tacit.errors import ConfigError
 from tacit.grading import grade, read_answer
 from tacit.rollout import Grader, Job, play_all
 from tacit.runfolder import RunFolder
@@ -85,6 +86,7 @@ async def evaluate_team(
 
     Failed episodes are tried again the next time.
     """
+    _pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
     wanted = {(task.id, sample): task for task in tasks for sample in range(settings.samples)}
     have = {
@@ -116,6 +118,19 @@ async def evaluate_team(
         succeeded=len(have),
     )
     return [have[key] for key in wanted]
+
+
+def _pin(run: RunFolder, tasks: Sequence[Task]) -> None:
+    """Remember what each task was: episodes of another task of the same id must not be reused."""
+    known = run.read_json("tasks.json") if (run.path / "tasks.json").exists() else {}
+    now = {task.id: task.digest() for task in tasks}
+    if changed := [task_id for task_id in now if known.get(task_id, now[task_id]) != now[task_id]]:
+        raise ConfigError(
+            f"{changed[0]} is not the task it was when `{run.path}` was made: "
+            "name another folder with --out"
+        )
+    if now.keys() - known.keys():
+        run.write_json("tasks.json", known | now)
 
 
 def summarise(
@@ -271,7 +286,9 @@ HELPING_PARTS = {part for part, text in PARTS.items() if "{instruction}" not in 
 
 def _holds(text: str, answer: str) -> bool:
     """Whether the answer stands in the text by itself, not as a part of a longer number or word."""
-    return bool(answer) and bool(re.search(rf"(?<![\w.]){re.escape(answer)}(?![\w]|\.\d)", text))
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", text)
+    alone = rf"(?<![\w.\-/]){re.escape(answer)}(?![\w/]|\.\d)"
+    return bool(answer) and bool(re.search(alone, plain, re.IGNORECASE))
 
 
 def _agents(episodes: Sequence[Episode], prices: PriceTable | None) -> list[AgentSummary]:

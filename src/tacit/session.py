@@ -41,7 +41,11 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
     """The named teams, or the one team under its topology's name; every one checked."""
     teams = dict(config.teams)
     if config.team:
-        teams.setdefault(config.team.topology.rpartition(":")[2], config.team)
+        own = config.team.topology.rpartition(":")[2]
+        own = own if own not in teams else f"{own} (team)"
+        if own in teams:
+            raise ConfigError(f"teams: `{own}` is what `team` is called; give it another name")
+        teams[own] = config.team
     if not teams:
         raise ConfigError(
             "the config names no team: add `team:` or `teams:` (`tacit init` shows how)"

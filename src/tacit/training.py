@@ -26,6 +26,7 @@ from tacit.learn.track import check_trackers
 from tacit.learn.trainer import State, Trainer
 from tacit.runfolder import RunFolder
 from tacit.session import prices_of, seat, teams_of
+from tacit.statistics import Paired
 from tacit.types import Episode
 
 
@@ -62,11 +63,7 @@ def _finish(
     config, tasks = stage.config, stage.test_tasks
     prices = prices_of(config)
     summaries = [summarise(n, e, tasks, config.evaluation, prices) for n, e in episodes.items()]
-    paired = {
-        name: compare(some, episodes["trained"], config.evaluation)
-        for name, some in episodes.items()
-        if name != "trained"
-    }
+    trained_against, paired = _tests(episodes, config)
     result = {
         "name": config.name,
         "seed": config.seed,
@@ -77,7 +74,9 @@ def _finish(
         "lambdas": {name: dual.value for name, dual in state.duals.items()},
         "teams": {summary.team: summary.to_json() for summary in summaries},
         "frontier": frontier(summaries),
-        "trained_compared_with": {n: asdict(t) if t else None for n, t in paired.items()},
+        "compared_with": next(iter(config.teams), None),
+        "paired": {n: asdict(t) if t else None for n, t in paired.items()},
+        "trained_compared_with": {n: asdict(t) if t else None for n, t in trained_against.items()},
     }
     run.write_json("summary.json", result)
     if as_json:
@@ -86,6 +85,22 @@ def _finish(
     else:
         _report(summaries, episodes, stage, run, config)
     return result
+
+
+def _tests(
+    episodes: Mapping[str, Sequence[Episode]], config: Config
+) -> tuple[dict[str, Paired | None], dict[str, Paired | None]]:
+    """The trained team against each of the others, and those against the first baseline."""
+    others = [name for name in episodes if name != "trained"]
+    first = next(iter(config.teams), None)
+    return (
+        {n: compare(episodes[n], episodes["trained"], config.evaluation) for n in others},
+        {
+            name: compare(episodes[first], episodes[name], config.evaluation)
+            for name in others
+            if first is not None and name != first
+        },
+    )
 
 
 def _report(
@@ -99,11 +114,14 @@ def _report(
     out.print(agents_table(summaries))
     for line in detail_lines(summaries):
         out.print(line, highlight=False, markup=False)
-    for name, some in episodes.items():
-        if name != "trained":
-            test = compare(some, episodes["trained"], config.evaluation)
-            for line in paired_lines(name, {"trained": test}):
-                out.print(line, highlight=False)
+    trained_against, paired = _tests(episodes, config)
+    lines = [*paired_lines(next(iter(config.teams), ""), paired)]
+    for name, test in trained_against.items():
+        lines += paired_lines(name, {"trained": test})
+    for line in lines:
+        out.print(line, highlight=False, markup=False)
+    if failed := sum(summary.failed for summary in summaries):
+        out.print(f"[red]{failed} episodes failed[/] and are left out.")
     _before_after(stage, episodes["untrained"], episodes["trained"])
     out.print(f"[dim]transcripts, checkpoints and numbers: {run.path}[/]")
 

@@ -1,5 +1,6 @@
 """The nouns every module shares: tasks, messages, calls, episodes. Data, no behaviour but sums."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,17 @@ class Task:
     subject: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What only the grader needs (tests, entry point, position). Never shown to a model."""
+
+    def digest(self) -> str:
+        """Changes when anything that decides a grade does."""
+        whole = (
+            self.question,
+            self.answer,
+            self.grader,
+            self.instruction,
+            sorted(self.data.items()),
+        )
+        return hashlib.blake2b(repr(whole).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

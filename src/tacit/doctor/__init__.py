@@ -71,7 +71,7 @@ async def _versions(config: Config) -> str:
         have = metadata.version(need.name)
         if not need.specifier.contains(have, prereleases=True):
             raise Ailment(f"{need.name} is {have}", f"pip install '{need.name}{need.specifier}'")
-    main = " ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
+    main = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, CPU is used"
     return f"Python {platform.python_version()}, {main}; {device}"
 

@@ -6,7 +6,7 @@ from tacit.errors import ConfigError
 
 
 def open_engine(name: str, config: ModelConfig) -> Engine:
-    """Load or connect to a model. The name is what the ledger and the price table call it."""
+    """Load or connect. The ledger calls a local model by this name, an api model by its id."""
     if config.engine == "api":
         from tacit.engine.api import ApiEngine
 

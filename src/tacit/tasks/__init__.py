@@ -87,8 +87,12 @@ def load_tasks(
     tasks = _filter(f"{name}/{split}", tasks, level, subject)
     if shuffle_seed is not None:
         tasks = _shuffle(tasks, shuffle_seed)
+    if not tasks:
+        raise DataError(f"{name}: it holds no tasks: add some, or name another")
     if len(tasks) <= offset:
-        raise DataError(f"{name}/{split}: {len(tasks)} tasks, none left after offset {offset}")
+        raise DataError(
+            f"{name}/{split}: {len(tasks)} tasks, none left after offset {offset}: lower `offset`"
+        )
     return tasks[offset:][:limit]
 
 
