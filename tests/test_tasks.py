@@ -321,7 +321,7 @@ def test_user_function_that_does_not_fit_is_explained() -> None:
         load_tasks("test_tasks:made_twice", split="dev")
     with pytest.raises(ConfigError, match=r"must give tacit\.types\.Task, not int"):
         load_tasks("test_tasks:made_of_numbers", split="dev")
-    with pytest.raises(DataError, match="0 tasks"):
+    with pytest.raises(DataError, match="holds no tasks"):
         load_tasks("test_tasks:made", split="dev", size=0)
 
 

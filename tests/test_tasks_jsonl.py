@@ -106,5 +106,5 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
 def test_missing_or_empty_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file .*gone\.jsonl: check the path"):
         load_tasks(str(tmp_path / "gone.jsonl"), split="test")
-    with pytest.raises(DataError, match="0 tasks"):
+    with pytest.raises(DataError, match="holds no tasks"):
         read(tmp_path / "t.jsonl", "\n\n")
