@@ -53,8 +53,8 @@ def read(folder: Path) -> dict[str, Any]:
         "expected_tokens_last_fifth": sum(s["cost/tokens"] for s in last) / len(last),
         "expected_turns_last_fifth": sum(s["cost/turns"] for s in last) / len(last),
         "silence_by_step": {
-            name: [round(step[name], 3) for step in steps]
-            for name in steps[0]
+            name: [round(step[name], 3) for step in steps if name in step]
+            for name in sorted({name for step in steps for name in step})
             if name.startswith("silence/") and name.count("/") == 2
         },
         "teams": {
