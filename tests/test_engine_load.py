@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tacit.engine.base import Request, Sampling, SilenceRule
-from tacit.engine.load import POCKET_FOLDER, load_model
+from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
 from tacit.types import ChatMessage
@@ -38,7 +38,6 @@ def test_a_model_is_called_by_its_path_unless_named(folder: Path) -> None:
     assert load_model(str(folder), device="cpu").name == str(folder)
 
 
-@pytest.mark.skipif(not POCKET_FOLDER.is_dir(), reason="the pocket model has not been made yet")
 async def test_the_pocket_model_opens_and_says_the_same_alone_and_among_others() -> None:
     loaded = load_model("pocket", device="cpu")
     assert loaded.name == "pocket"

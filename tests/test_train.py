@@ -190,6 +190,10 @@ FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
     ("changed", "message"),
     [
         ({"team": None}, "nothing to train: the config has no `team:`"),
+        (
+            {"teams": {"trained": {"topology": "solo", "agents": {"actor": {}}}}},
+            "`trained` is what training calls its own",
+        ),
         ({"train_tasks": None}, "nothing to train on: add `train_tasks:`"),
         ({"team": agents(trained=False)}, "nothing to train: set `trained: true`"),
         ({"train": {"group": 1}}, r"train\.group: input should be greater than or equal to 2"),

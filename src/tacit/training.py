@@ -83,7 +83,10 @@ def _finish(
         json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        _report(summaries, episodes, stage, run, config)
+        lines = [*paired_lines(next(iter(config.teams), ""), paired)]
+        for name, test in trained_against.items():
+            lines += paired_lines(name, {"trained": test})
+        _report(summaries, episodes, stage, run, lines)
     return result
 
 
@@ -108,17 +111,11 @@ def _report(
     episodes: Mapping[str, Sequence[Episode]],
     stage: Stage,
     run: RunFolder,
-    config: Config,
+    tests: Sequence[str],
 ) -> None:
     out.print(summary_table(summaries))
     out.print(agents_table(summaries))
-    for line in detail_lines(summaries):
-        out.print(line, highlight=False, markup=False)
-    trained_against, paired = _tests(episodes, config)
-    lines = [*paired_lines(next(iter(config.teams), ""), paired)]
-    for name, test in trained_against.items():
-        lines += paired_lines(name, {"trained": test})
-    for line in lines:
+    for line in (*detail_lines(summaries), *tests):
         out.print(line, highlight=False, markup=False)
     if failed := sum(summary.failed for summary in summaries):
         out.print(f"[red]{failed} episodes failed[/] and are left out.")

@@ -51,6 +51,9 @@ def check_training(config: Config) -> TeamConfig:
     if config.train_tasks is None:
         raise ConfigError("nothing to train on: add `train_tasks:`")
     check_team(config.team)
+    for name in config.teams:
+        if name in ("trained", "untrained", "train") or name.startswith("eval-"):
+            raise ConfigError(f"teams: `{name}` is what training calls its own; use another name")
     policy_names(config, config.team)
     for role, agent in config.team.agents.items():
         if agent.trained and (agent.top_p != 1.0 or agent.top_k != 0):
