@@ -15,8 +15,8 @@ from torch import nn
 
 from tacit.config import Config, PolicyConfig, TeamConfig
 from tacit.engine.load import LoadedModel
+from tacit.engine.lora import adapter_parameters, add_adapter, base_parameters, switched_on
 from tacit.errors import ConfigError, RunError
-from tacit.learn.lora import adapter_parameters, add_adapter, base_parameters, switched_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

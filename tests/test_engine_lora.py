@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from learn_parts import make_policies, moved, weights_of
-from tacit.errors import ConfigError
-from tacit.learn.lora import (
+from tacit.engine.lora import (
     LoraLinear,
     adapter_parameters,
     add_adapter,
@@ -19,6 +18,7 @@ from tacit.learn.lora import (
     peft_config,
     switched_on,
 )
+from tacit.errors import ConfigError
 from tacit.learn.policy import Policy, fingerprint, policy_names
 from tiny_models import tiny_model
 
