@@ -14,7 +14,9 @@ import torch
 from tacit.config import parse_config
 from tacit.errors import ConfigError
 from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
+from tacit.runfolder import RunFolder
 from tacit.training import run_training
 from training_runs import (
     after_lines,
@@ -126,6 +128,19 @@ async def test_stopped_in_its_first_step_it_does_not_evaluate_twice(
     assert [line["step"] for line in records(tmp_path)] == [0, 1, 1]
     state = Checkpoints(tmp_path / "checkpoints").state(1)
     assert state["worse"] + (state["best"]["step"] == 1) == 1
+
+
+async def test_paused_and_gone_on_it_is_the_run_that_was_never_paused(
+    tmp_path: Path, whole: Path
+) -> None:
+    config = tiny_config()
+    for until in (2, 9):
+        async with open_stage(config) as stage:
+            trainer = Trainer(stage, RunFolder(tmp_path))
+            trainer.pause = lambda t=trainer, n=until: t.state.step >= n
+            state = await trainer.train()
+        assert state.step == min(until, 5) and state.stopped is None
+    assert metrics(tmp_path) == metrics(whole)
 
 
 async def test_going_on_in_a_finished_folder_changes_nothing(whole: Path) -> None:

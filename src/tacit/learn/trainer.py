@@ -79,6 +79,8 @@ class Trainer:
     run: RunFolder
     on_step: Callable[[dict[str, float]], None] = lambda numbers: None
     on_note: Callable[[str], None] = lambda sentence: None
+    pause: Callable[[], bool] = lambda: False
+    """Asked before each step: True saves and stops, and the same command goes on from there."""
     state: State = field(init=False)
     player: Player = field(init=False)
     checkpoints: Checkpoints = field(init=False)
@@ -113,6 +115,9 @@ class Trainer:
             await self._evaluate()
             self._save()
         while self.state.step < self.stage.config.train.steps and not self.state.stopped:
+            if self.pause():
+                self._save()
+                break
             await self._step()
         check_frozen(self.stage.fingerprints, self.stage.frozen)
         self.trackers.close()
