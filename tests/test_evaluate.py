@@ -408,9 +408,9 @@ def untimed(one: Episode) -> Episode:
     ],
 )
 def test_a_leak_is_the_answer_itself(text: str, answer: str, held: bool) -> None:
-    from tacit.evaluate import _holds
+    from tacit.evaluate import holds_answer
 
-    assert _holds(text, answer) is held
+    assert holds_answer(text, answer) is held
 
 
 async def test_episodes_of_another_task_of_the_same_id_are_not_reused(tmp_path: Path) -> None:

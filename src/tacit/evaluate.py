@@ -272,7 +272,7 @@ def _share_right(episodes: Iterable[Episode]) -> float | None:
 def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | None:
     """Helper messages are the spoken ones of agents that were not asked for an answer."""
     found = [
-        _holds(call.text, tasks[episode.task_id].answer)
+        holds_answer(call.text, tasks[episode.task_id].answer)
         for episode in episodes
         for call in episode.calls
         if not call.silent and call.part in HELPING_PARTS
@@ -284,7 +284,7 @@ HELPING_PARTS = {part for part, text in PARTS.items() if "{instruction}" not in 
 """Who answers is told how the answer must be given; all others help."""
 
 
-def _holds(text: str, answer: str) -> bool:
+def holds_answer(text: str, answer: str) -> bool:
     """Whether the answer stands in the text by itself, not as a part of a longer number or word."""
     plain = re.sub(r"(?<=\d),(?=\d{3})", "", text)
     alone = rf"(?<![\w.\-/]){re.escape(answer)}(?![\w/]|\.\d)"
