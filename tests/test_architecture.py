@@ -26,6 +26,7 @@ ORDER = (
     "evaluate",
     "session",
     "learn",
+    "export",
     "console",
     "commands",
     "training",

@@ -1,0 +1,1 @@
+"""Trained weights for other programs: peft adapters, plain model folders, GGUF files."""
