@@ -19,7 +19,8 @@ def markov(seed: int, vocab: int = 4) -> torch.Tensor:
 
 
 def odds_of(logp: torch.Tensor) -> SilenceOdds:
-    return silence_odds(torch.stack([logp[-1], logp[SILENCE[0]], logp[SILENCE[1]]]), SILENCE)
+    stacked = torch.stack([logp[-1], logp[SILENCE[0]], logp[SILENCE[1]]])
+    return silence_odds(stacked[None], SILENCE)[0]
 
 
 def sequence_logprob(
@@ -69,7 +70,7 @@ def test_the_conditioned_distribution_sums_to_one_even_where_silence_is_certain(
     logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     logits[torch.arange(3), torch.tensor(SILENCE)] += margin
     logp = logits.log_softmax(-1)
-    odds = silence_odds(logp, SILENCE)
+    odds = silence_odds(logp[None], SILENCE)[0]
     for j in range(3):
         row = logp[j].clone()
         condition_on_speech(row, odds, j)
@@ -80,7 +81,7 @@ def test_the_conditioned_distribution_sums_to_one_even_where_silence_is_certain(
 
 def test_the_rest_is_hand_computed() -> None:
     logp = torch.tensor([[0.5, 0.5], [0.2, 0.8]], dtype=torch.float64).log()
-    odds = silence_odds(logp, (1, 0))
+    odds = silence_odds(logp[None], (1, 0))[0]
     assert [math.exp(x) for x in odds.log_rest] == pytest.approx([0.9, 0.8, 0.0])
     assert math.exp(odds.log_q_marker(0)) == pytest.approx((0.5 - 0.1) / 0.9)
 

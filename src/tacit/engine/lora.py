@@ -54,6 +54,10 @@ class LoraLinear(nn.Module):
     def weight(self) -> Tensor:
         return self.base.weight
 
+    def scale(self, name: str) -> float:
+        """α/r of that adapter."""
+        return self._switch.scales[name]
+
 
 def add_adapter(
     module: nn.Module, name: str, *, rank: int, alpha: float, targets: list[str], seed: int
@@ -102,6 +106,11 @@ def switched_on(module: nn.Module, name: str | None) -> Iterator[None]:
         yield
     finally:
         switch.active = before
+
+
+def active_adapter(module: nn.Module) -> str | None:
+    """The adapter that is on at this moment."""
+    return _switch_of(module).active
 
 
 def peft_config(base: str, rank: int, alpha: float, targets: list[str]) -> dict[str, Any]:

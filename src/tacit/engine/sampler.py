@@ -52,6 +52,14 @@ class RowSettings:
         self._greedy[row] = greedy
         self._filtered[row] = not greedy and (sampling.top_p < 1.0 or sampling.top_k > 0)
 
+    def repeated(self, rows: int) -> "RowSettings":
+        """The first row's settings, so many times."""
+        copy = RowSettings(rows, self.seeds.device)
+        for name in ("seeds", "temperature", "greedy", "top_p", "top_k"):
+            setattr(copy, name, getattr(self, name)[:1].repeat(rows))
+        copy._greedy, copy._filtered = self._greedy[:1] * rows, self._filtered[:1] * rows
+        return copy
+
     @property
     def filtered_rows(self) -> list[int]:
         """Rows that need a full sort, for top-p or top-k."""
@@ -63,10 +71,9 @@ class RowSettings:
 
 
 def equal_rows(rows: int, sampling: Sampling, seed: int, device: torch.device) -> RowSettings:
-    settings = RowSettings(rows, device)
-    for row in range(rows):
-        settings.put(row, sampling, seed)
-    return settings
+    settings = RowSettings(1, device)
+    settings.put(0, sampling, seed)
+    return settings.repeated(rows)
 
 
 def log_distribution(logits_RV: Tensor, settings: RowSettings) -> Tensor:

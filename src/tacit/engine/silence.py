@@ -39,19 +39,22 @@ class SilenceOdds:
         return self.logprobs[j] + self.log_rest[j + 1] - self.log_rest[j]
 
 
-def silence_odds(logp_NV: Tensor, ids: tuple[int, ...]) -> SilenceOdds:
-    """From the distributions at which m_1, m_2, … m_n would be drawn.
+def silence_odds(logp_SNV: Tensor, ids: tuple[int, ...]) -> list[SilenceOdds]:
+    """After each of S prompts, from the distributions at which m_1, m_2, … m_n would be drawn.
 
     1 − P_j is summed from what is *not* the marker, (1 − π_j) + π_j·(1 − P_{j+1}), so that it stays
     exact where silence is all but certain.
     """
-    index_N1 = torch.tensor(ids, device=logp_NV.device)[:, None]
-    logprobs = logp_NV.gather(-1, index_N1)[:, 0].tolist()
-    others = logp_NV.scatter(-1, index_N1, -torch.inf).logsumexp(-1).tolist()
-    rest = [-math.inf]
-    for logprob, other in zip(reversed(logprobs), reversed(others), strict=True):
-        rest.append(_logaddexp(other, logprob + rest[-1]))
-    return SilenceOdds(ids, tuple(logprobs), tuple(reversed(rest)))
+    index_SN1 = torch.tensor(ids, device=logp_SNV.device).expand(len(logp_SNV), -1)[..., None]
+    logprobs_SN = logp_SNV.gather(-1, index_SN1)[..., 0].tolist()
+    others_SN = logp_SNV.scatter(-1, index_SN1, -torch.inf).logsumexp(-1).tolist()
+    found = []
+    for logprobs, others in zip(logprobs_SN, others_SN, strict=True):
+        rest = [-math.inf]
+        for logprob, other in zip(reversed(logprobs), reversed(others), strict=True):
+            rest.append(_logaddexp(other, logprob + rest[-1]))
+        found.append(SilenceOdds(ids, tuple(logprobs), tuple(reversed(rest))))
+    return found
 
 
 def decide(rule: SilenceRule, odds: SilenceOdds, seed: int) -> Choice:

@@ -47,15 +47,22 @@ class Ticket:
         if rule is None or not rule.ids:
             return
         settings = equal_rows(len(rule.ids), request.sampling, request.seed, logits_NV.device)
-        self.odds = silence_odds(log_distribution(logits_NV, settings), rule.ids)
-        self.choice = decide(rule, self.odds, request.seed)
-        if self.choice is Choice.SPEAK and self.odds.log_rest[0] == -math.inf:
+        logp_1NV = log_distribution(logits_NV, settings)[None]
+        self.settle(silence_odds(logp_1NV, rule.ids)[0])
+        if not self.done:
+            self._marker_logits_NV = logits_NV
+
+    def settle(self, odds: SilenceOdds) -> None:
+        """Make the choice between silence and speech; who is silent is done."""
+        rule = self.request.silence
+        assert rule is not None
+        self.odds = odds
+        self.choice = decide(rule, odds, self.request.seed)
+        if self.choice is Choice.SPEAK and odds.log_rest[0] == -math.inf:
             raise EngineError("top-p or top-k leaves nothing to say but silence; use wider ones")
         if self.choice is Choice.SILENT:
-            self.ids, self.logprobs = list(rule.ids), list(self.odds.logprobs)
+            self.ids, self.logprobs = list(rule.ids), list(odds.logprobs)
             self.stop = Stop.EOS
-        else:
-            self._marker_logits_NV = logits_NV
 
     def marker_logits(self) -> Tensor | None:
         """The next token's logits, where they are known from weighing silence.
@@ -71,14 +78,18 @@ class Ticket:
             condition_on_speech(logp_V, self.odds, len(self.ids))
 
     def take(self, token: int, logprob: float) -> None:
-        if math.isnan(logprob):
-            raise EngineError("the model returned logits that are not numbers")
         if self._marker_logits_NV is not None:
             follows = self.marker[len(self.ids)] == token and len(self.ids) + 1 < len(self.marker)
             self._marker_logits_NV = self._marker_logits_NV if follows else None
-        self.ids.append(token)
-        self.logprobs.append(logprob)
-        if token in self.eos_ids:
+        self.extend([token], [logprob])
+
+    def extend(self, tokens: list[int], logprobs: list[float]) -> None:
+        """Take tokens over; only the last of them can be the end."""
+        if any(map(math.isnan, logprobs)):
+            raise EngineError("the model returned logits that are not numbers")
+        self.ids += tokens
+        self.logprobs += logprobs
+        if tokens and tokens[-1] in self.eos_ids:
             self.stop = Stop.EOS
         elif len(self.ids) >= self.request.sampling.max_tokens:
             self.stop = Stop.LENGTH
