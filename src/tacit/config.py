@@ -319,7 +319,7 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     path = find_config(source)
     tree = _read_tree(path, seen=())
     for override in overrides:
-        _override(tree, override)
+        apply_override(tree, override)
     return parse_config(tree, str(path.name))
 
 
@@ -383,7 +383,7 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def apply_override(tree: dict[str, Any], override: str) -> None:
     """Apply `a.b=c` in place; the value is read as YAML."""
     path, equals, value = override.partition("=")
     if not equals or not path:
