@@ -5,6 +5,7 @@ with their log-probabilities; text-only engines (APIs) take the chat messages an
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +43,9 @@ class Request:
     seed: int = 0
     silence: SilenceRule | None = None
     """None where the agent may not be silent."""
+    on_text: Callable[[str], None] | None = None
+    """Hears the text piece by piece, in the event loop, from engines that can say it before the
+    end. What it heard by then is the beginning of the completion's text, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,18 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """What whoever asked wants of the call that gives the answer; None is as configured."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    """Never more than is configured."""
+    on_text: Callable[[str], None] | None = None
+    """Hears the answer while it is being said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What one episode is played for: its seed, and how trained agents sample and choose."""
 
@@ -86,6 +98,7 @@ class Setting:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     """Role → how its choice to speak is made; free when not named."""
     floor: float = 0.0
+    answering: Answering = Answering()
 
 
 class Team:
@@ -168,9 +181,13 @@ class Seat:
         silent: bool = True,
         instruction: str | None = None,
         round: int = 0,
+        final: bool = False,
         **context: Said,
     ) -> Message:
-        """One call. `silent=False` takes the choice of silence away; context goes in quoted."""
+        """One call. `silent=False` takes the choice of silence away; context goes in quoted.
+
+        `final` says that the topology returns this message: whoever asked can hear it being said.
+        """
         agent, setting = self.agent, self.team.setting
         allowed = silent and agent.may_be_silent
         part = part or agent.part
@@ -188,27 +205,30 @@ class Seat:
         request = Request(
             messages=messages,
             prompt_ids=_checked(agent, agent.engine.encode(messages)),
-            sampling=self._sampling(),
+            sampling=self._sampling(final),
             seed=derive_seed(
                 setting.seed, setting.step, self.team.task.id, setting.sample, agent.name, number
             ),
             silence=self._rule() if allowed else None,
+            on_text=setting.answering.on_text if final and not allowed else None,
         )
         return await self._call(request, part, round)
 
-    def _sampling(self) -> Sampling:
+    def _sampling(self, final: bool) -> Sampling:
         agent = self.agent
+        asked = self.team.setting.answering if final else Answering()
         explores = self.team.setting.training and agent.config.trained
         temperature = agent.config.temperature
         if temperature is None:
             temperature = 1.0 if explores else agent.temperature
         elif agent.config.trained and not explores:
             temperature = agent.temperature
+        most = agent.config.max_tokens
         return Sampling(
-            temperature=temperature,
-            top_p=agent.config.top_p,
+            temperature=temperature if asked.temperature is None else asked.temperature,
+            top_p=agent.config.top_p if asked.top_p is None else asked.top_p,
             top_k=agent.config.top_k,
-            max_tokens=agent.config.max_tokens,
+            max_tokens=most if asked.max_tokens is None else min(most, asked.max_tokens),
         )
 
     def _rule(self) -> SilenceRule:

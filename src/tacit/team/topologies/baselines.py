@@ -22,14 +22,19 @@ async def self_refine(task: Task, team: Team, rounds: int = 2) -> Message:
             task.question, part="self_critic", draft=draft, round=number
         )
         draft = await team.actor.ask(
-            task.question, part="refiner", draft=draft, feedback=feedback, round=number
+            task.question,
+            part="refiner",
+            draft=draft,
+            feedback=feedback,
+            round=number,
+            final=number == rounds,
         )
     return draft
 
 
 async def step_back(task: Task, team: Team) -> Message:
     principles = await team.actor.ask(task.question, part="abstracter")
-    return await team.actor.ask(task.question, principles=principles, round=1)
+    return await team.actor.ask(task.question, principles=principles, round=1, final=True)
 
 
 async def quality_diversity(task: Task, team: Team, samples: int = 3) -> Message:
@@ -40,7 +45,9 @@ async def quality_diversity(task: Task, team: Team, samples: int = 3) -> Message
                 task.question, part="diversifier", solutions=solutions, round=number
             )
         )
-    return await team.actor.ask(task.question, part="selector", solutions=solutions, round=samples)
+    return await team.actor.ask(
+        task.question, part="selector", solutions=solutions, round=samples, final=True
+    )
 
 
 async def evo_agent(task: Task, team: Team, generations: int = 3, population: int = 3) -> Message:
@@ -67,6 +74,10 @@ async def evo_agent(task: Task, team: Team, generations: int = 3, population: in
             )
         )
         answer = await team.actor.ask(
-            task.question, part="selector", solutions=[answer, *improved], round=number
+            task.question,
+            part="selector",
+            solutions=[answer, *improved],
+            round=number,
+            final=number == generations,
         )
     return answer

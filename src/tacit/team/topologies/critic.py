@@ -15,6 +15,11 @@ async def critic_actor(task: Task, team: Team, rounds: int = 1) -> Message:
         if comment.silent:
             break
         draft = await team.actor.ask(
-            task.question, part="reviser", draft=draft, comment=comment, round=number
+            task.question,
+            part="reviser",
+            draft=draft,
+            comment=comment,
+            round=number,
+            final=number == rounds,
         )
     return draft

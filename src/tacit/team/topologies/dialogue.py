@@ -20,5 +20,10 @@ async def dialogue(task: Task, team: Team, rounds: int = 2) -> Message:
         if len(transcript) == before:
             break
     return await agents[0].ask(
-        task.question, part="answerer", messages=transcript, silent=False, round=rounds
+        task.question,
+        part="answerer",
+        messages=transcript,
+        silent=False,
+        round=rounds,
+        final=True,
     )

@@ -10,4 +10,4 @@ from tacit.types import Message, Task
 async def role_assignment(task: Task, team: Team) -> Message:
     expert = await team.picker.ask(task.question)
     hint = await team.collaborator.ask(task.question) if team.has("collaborator") else None
-    return await team.actor.ask(task.question, expert=expert, hint=hint, round=1)
+    return await team.actor.ask(task.question, expert=expert, hint=hint, round=1, final=True)

@@ -5,4 +5,4 @@ from tacit.types import Message, Task
 
 
 async def solo(task: Task, team: Team) -> Message:
-    return await team.actor.ask(task.question)
+    return await team.actor.ask(task.question, final=True)
