@@ -1,0 +1,616 @@
+"""Every experiment: what is trained, on what, and what is measured when it is done.
+
+Settings that are the papers' and settings that are ours are told apart in docs/results.md.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.topologies import ARGUE_WRONGLY, MISLEAD, REWORD
+from tacit.errors import ConfigError
+from tacit.registry import did_you_mean
+
+Tree = dict[str, Any]
+
+HINT_TOKENS = 128
+ACTOR_TOKENS = 512
+"""The cap of whoever answers, when measured; in training it is lower, which only saves time."""
+TRAINING_ACTOR_TOKENS = 384
+SAMPLES = 500
+"""Training tasks of one run, as AgentPO uses."""
+VALIDATION_FROM = 7000
+"""GSM8K and MATH training tasks from here on (in shuffled order) are never trained on."""
+COSTLY = 256
+"""Test tasks, the first ones, on which the dearest baselines are measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One team on one set of test tasks."""
+
+    team: Tree
+    tasks: Tree
+    single_answers: bool = False
+    """Also grade every answer of the solver by itself: the Actor's success rate on each task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    name: str
+    item: int
+    """Its place on the results page."""
+    title: str
+    minutes: float
+    """Estimated GPU minutes for one seed on one H200; the page says what was measured."""
+    evaluations: Mapping[str, Evaluation]
+    config: Tree = field(default_factory=dict)
+    """With a `train` section it trains first; see `weights_of` for those who need not."""
+    weights_of: str | None = None
+    """Another experiment, whose run of the same seed this one measures further."""
+    seeds: tuple[int, ...] = (0,)
+
+    @property
+    def trains(self) -> bool:
+        return "train" in self.config
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """One tree laid over another."""
+    whole = dict(base)
+    for key, value in over.items():
+        inner = whole.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        whole[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
+    return whole
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def _test(name: str, split: str = "test", limit: int | None = None) -> Tree:
+    return {"name": name, "split": split} | ({"limit": limit} if limit else {})
+
+
+def training_tasks(name: str, seed: int, samples: int = SAMPLES, **filters: Any) -> Tree:
+    """Another seed trains on other tasks; none of them is a validation task."""
+    tree = {"name": name, "split": "train", "shuffle_seed": 0, "limit": samples, **filters}
+    return tree | {"offset": samples * seed}
+
+
+GSM8K = _test("gsm8k")
+MATH500 = _test("math500")
+GSM8K_VALIDATION = {
+    "name": "gsm8k", "split": "train", "shuffle_seed": 0, "offset": VALIDATION_FROM, "limit": 128,
+}  # fmt: skip
+LEVELS = ["3", "4", "5"]
+MATH_VALIDATION = {
+    "name": "math", "split": "train", "shuffle_seed": 0, "level": LEVELS, "offset": 5000,
+    "limit": 128,
+}  # fmt: skip
+"""There are 5,586 training tasks of these levels; runs use the first 3,000 at most."""
+
+# --- teams ---------------------------------------------------------------------------------------
+
+
+def _agent(tokens: int = ACTOR_TOKENS, **more: Any) -> Tree:
+    return {"model": "base", "max_tokens": tokens, **more}
+
+
+def _team(topology: str, agents: Tree, **more: Any) -> Tree:
+    return {"topology": topology, "agents": agents, **more}
+
+
+def solo(**actor: Any) -> Tree:
+    return _team("solo", {"actor": _agent(**actor)})
+
+
+def hint(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **hinter: Any) -> Tree:
+    """Hint-actor; the hinter may not be silent unless it is said."""
+    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, **hinter}
+    return _team("hint_actor", {"hinter": own, "actor": _agent(actor)}, prompts=prompts)
+
+
+def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tree:
+    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, **own}
+    return _team("critic_actor", {"critic": own, "actor": _agent(actor)}, prompts=prompts)
+
+
+def dialogue(tokens: int = ACTOR_TOKENS, count: int = 3, **own: Any) -> Tree:
+    return _team("dialogue", {"agent": _agent(tokens, count=count, **own)}, options={"rounds": 2})
+
+
+def debate(**more: Any) -> Tree:
+    debater = _agent(count=3, temperature=0.7)
+    return _team("debate", {"debater": debater, **more}, options={"rounds": 2, "shape": "full"})
+
+
+def role_assignment(**more: Any) -> Tree:
+    return _team("role_assignment", {"picker": _agent(64), "actor": _agent(), **more})
+
+
+def _own(topology: str, agents: Tree, **more: Any) -> Tree:
+    return _team(f"experiments.topologies:{topology}", agents, **more)
+
+
+_PARAPHRASER = _agent(2 * HINT_TOKENS, system=REWORD)
+_SABOTEUR = _agent(HINT_TOKENS, system=MISLEAD)
+OTHER_WORDS = {
+    "hinter": "Your teammate must solve the question below. Tell them the one thing that would "
+    "help most, briefly, without giving the answer away.",
+    "critic": "Your teammate solved the question below. Say briefly what is wrong with the "
+    "solution, if anything.",
+    "agent": "You, {agent}, work on the question below with your team. Contribute something "
+    "useful in a few words.",
+}
+"""Role prompts that mean the same as ours in other words."""
+
+# --- what is measured on a trained team ----------------------------------------------------------
+
+
+def _on(tasks: Tree, **teams: Tree) -> dict[str, Evaluation]:
+    return {name.replace("_", " "): Evaluation(team=t, tasks=tasks) for name, t in teams.items()}
+
+
+def _hint_checks(tasks: Tree, **hinter: Any) -> dict[str, Evaluation]:
+    """The trained team, then what becomes of it under each honesty check."""
+    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, "trained": True, **hinter}
+    other = hint(**{**hinter, "trained": True, "system": OTHER_WORDS["hinter"]})
+    return _on(
+        tasks,
+        trained=hint(**{**hinter, "trained": True}),
+        reworded=_own(
+            "hint_reworded", {"hinter": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
+        ),
+        other_role_prompt=other,
+        wrong_teammate=_own(
+            "hint_disputed", {"saboteur": _SABOTEUR, "hinter": own, "actor": _agent()}
+        ),
+        wrong_teammate_alone=_own("hint_disputed", {"saboteur": _SABOTEUR, "actor": _agent()}),
+    )
+
+
+def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
+    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, "trained": True}
+    return _on(
+        tasks,
+        trained=critic(trained=True),
+        reworded=_own(
+            "critic_reworded", {"critic": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
+        ),
+        other_role_prompt=critic(trained=True, system=OTHER_WORDS["critic"]),
+    )
+
+
+def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
+    saboteur = _agent(HINT_TOKENS, system=ARGUE_WRONGLY)
+    two = _agent(count=2)
+    return _on(
+        tasks,
+        trained=dialogue(trained=True),
+        reworded=_own(
+            "dialogue_reworded",
+            {"agent": _agent(count=3, trained=True), "paraphraser": _PARAPHRASER},
+        ),
+        wrong_teammate=_own(
+            "dialogue_disputed", {"agent": {**two, "trained": True}, "saboteur": saboteur}
+        ),
+        wrong_teammate_untrained=_own("dialogue_disputed", {"agent": two, "saboteur": saboteur}),
+    )
+
+
+# --- how teams are trained -----------------------------------------------------------------------
+
+_TRAIN: Tree = {
+    "evaluation": {"concurrency": 512, "resamples": 1000},
+    "policy": {"kind": "lora", "rank": 16, "alpha": 32.0},
+    "optimizer": {"learning_rate": 5.0e-5, "warmup_steps": 5},
+    "train": {
+        "steps": 100,
+        "tasks_per_step": 32,
+        "group": 8,
+        "evaluate_every": 20,
+        "checkpoint_every": 20,
+        "microbatch_tokens": 32768,
+        "concurrency": 512,
+        "save_episodes": False,
+    },
+}
+"""32 tasks × 8 and a rate of 5e-5 were seen to learn on this model before these runs."""
+
+
+def _trained(team: Tree, **more: Any) -> Tree:
+    gsm8k = {"train_tasks": training_tasks("gsm8k", 0), "tasks": GSM8K_VALIDATION}
+    return merged(merged(_TRAIN, gsm8k | {"team": team}), more)
+
+
+_AGENTPO: Tree = {"loss": {"name": "grpo"}, "silence": {"exploration": "none"}}
+_HINT = _trained(hint(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO)
+_SILENT_HINT = _trained(
+    hint(TRAINING_ACTOR_TOKENS, trained=True, silent=True),
+    budget={"tokens": 330},
+    silence={"exploration": "arms"},
+)
+_DIALOGUE = _trained(
+    dialogue(TRAINING_ACTOR_TOKENS, trained=True),
+    budget={"tokens": 450, "turns": 3},
+    reward={"repetition": 0.1},
+    silence={"exploration": "floor", "floor": 0.1},
+    train={"tasks_per_step": 16},
+)
+
+# --- the experiments -----------------------------------------------------------------------------
+
+
+def _all() -> Iterable[Experiment]:
+    yield from _item_1()
+    yield from _item_2()
+    yield from _item_3()
+    yield from _item_5()
+    yield from _item_6()
+    yield from _item_7()
+    yield _smoke()
+
+
+def _item_1() -> Iterable[Experiment]:
+    sampled = _team("self_consistency", {"actor": _agent()}, options={"samples": 8})
+    yield Experiment(
+        name="baselines",
+        item=1,
+        title="Untrained teams and cheap baselines, GSM8K test",
+        minutes=6,
+        evaluations={
+            **_on(
+                GSM8K,
+                solo=solo(),
+                untrained_hint=hint(),
+                untrained_hint_that_may_be_silent=hint(silent=True),
+                untrained_rewriting=hint(prompts="published", max_tokens=2 * HINT_TOKENS),
+                untrained_critic=critic(),
+                role_assignment=role_assignment(),
+                step_back=_team("step_back", {"actor": _agent()}),
+            ),
+            "self-consistency": Evaluation(team=sampled, tasks=GSM8K, single_answers=True),
+        },
+    )
+    yield Experiment(
+        name="baselines-costly",
+        item=1,
+        title=f"Costly baselines, first {COSTLY} problems of GSM8K test",
+        minutes=5,
+        evaluations=_on(
+            _test("gsm8k", limit=COSTLY),
+            self_refine=_team("self_refine", {"actor": _agent()}),
+            debate=debate(),
+            quality_diversity=_team("quality_diversity", {"actor": _agent()}),
+            EvoAgent=_team("evo_agent", {"actor": _agent()}),
+        ),
+    )
+    yield Experiment(
+        name="hint",
+        item=1,
+        title="AgentPO, trained hint",
+        minutes=10,
+        config=_HINT,
+        evaluations=_hint_checks(GSM8K),
+        seeds=(0, 1, 2),
+    )
+    yield Experiment(
+        name="hint-rewriting",
+        item=1,
+        title="AgentPO, trained hint under the paper's own prompts",
+        minutes=12,
+        config=merged(
+            _HINT,
+            {"team": hint(TRAINING_ACTOR_TOKENS, "published", trained=True, max_tokens=256)},
+        ),
+        evaluations=_on(GSM8K, trained=hint(prompts="published", trained=True, max_tokens=256)),
+    )
+    yield Experiment(
+        name="critic",
+        item=1,
+        title="AgentPO, trained critic",
+        minutes=15,
+        config=_trained(critic(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
+        evaluations=_critic_checks(GSM8K),
+    )
+
+
+def _item_2() -> Iterable[Experiment]:
+    for mode in ("arms", "floor", "none"):
+        yield Experiment(
+            name=f"silence-{mode}",
+            item=2,
+            title=f"A hinter that may be silent, exploration `{mode}`",
+            minutes=10,
+            config=merged(_SILENT_HINT, {"silence": {"exploration": mode}}),
+            evaluations=(
+                _hint_checks(GSM8K, silent=True)
+                if mode == "arms"
+                else _on(GSM8K, trained=hint(trained=True, silent=True))
+            ),
+        )
+
+
+def _item_3() -> Iterable[Experiment]:
+    everything = {
+        "gsm8k": GSM8K,
+        "math500": MATH500,
+        "humaneval": _test("humaneval"),
+        "mbpp": _test("mbpp"),
+        "strategyqa": _test("strategyqa"),
+        "sports_understanding": _test("sports_understanding"),
+        "checkmate_in_one": _test("checkmate_in_one", "test250"),
+    }
+    yield Experiment(
+        name="baselines-dialogue",
+        item=3,
+        title="Untrained dialogue and solo on the seven benchmarks",
+        minutes=8,
+        evaluations={
+            f"{name}, {task}": Evaluation(team=team, tasks=tasks)
+            for task, tasks in everything.items()
+            for name, team in (("untrained", dialogue()), ("solo", solo()))
+            if (task, name) != ("gsm8k", "solo")
+        },
+    )
+    main = _on(GSM8K, trained=dialogue(trained=True))
+    yield Experiment(
+        name="gspo",
+        item=3,
+        title="Agent-GSPO: three agents, one policy, budgets of tokens and turns",
+        minutes=14,
+        config=_DIALOGUE,
+        evaluations={
+            **_dialogue_checks(GSM8K),
+            "checkmate": Evaluation(
+                team=dialogue(trained=True), tasks=everything["checkmate_in_one"]
+            ),
+        },
+        seeds=(0, 1, 2),
+    )
+    controls: dict[str, tuple[str, Tree]] = {
+        "no-cost": (
+            "λ = 0",
+            {"budget": {"tokens": None, "turns": None}, "reward": {"repetition": 0.0}},
+        ),
+        **{
+            f"lambda-{weight}": (
+                f"λ fixed at {weight}",
+                {"budget": {"control": "fixed", "weight_tokens": weight, "turns": None}},
+            )
+            for weight in (0.1, 0.3, 1.0)
+        },
+        "no-gate": ("wrong episodes pay too", {"reward": {"gate": "always"}}),
+        "grpo": ("GRPO in the place of GSPO", {"loss": {"name": "grpo"}}),
+        "episode": ("the episode as the sequence", {"loss": {"sequence": "episode"}}),
+        "two-updates": ("GSPO, two updates a batch", {"train": {"updates": 2}}),
+        "grpo-two-updates": (
+            "GRPO, two updates a batch",
+            {"loss": {"name": "grpo"}, "train": {"updates": 2}},
+        ),
+    }
+    for name, (title, change) in controls.items():
+        yield Experiment(
+            name=f"gspo-{name}",
+            item=3,
+            title=f"Dialogue control: {title}",
+            minutes=11,
+            config=merged(_DIALOGUE, change),
+            evaluations=main,
+        )
+    yield Experiment(
+        name="gspo-math",
+        item=3,
+        title="Agent-GSPO on MATH",
+        minutes=18,
+        config=merged(
+            _DIALOGUE,
+            {
+                "train_tasks": training_tasks("math", 0, level=LEVELS),
+                "tasks": MATH_VALIDATION,
+                "budget": {"tokens": 700},
+            },
+        ),
+        evaluations=_on(MATH500, trained=dialogue(trained=True)),
+    )
+
+
+def _item_5() -> Iterable[Experiment]:
+    yield Experiment(
+        name="actor-finetune",
+        item=5,
+        title="The Actor itself trained, alone, same samples and steps",
+        minutes=9,
+        config=_trained(solo(tokens=TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
+        evaluations=_on(GSM8K, trained=solo(trained=True)),
+    )
+
+
+def _item_6() -> Iterable[Experiment]:
+    sets = ("math500", "amc23", "minerva_math", "olympiadbench", "aime24")
+    tokens = 1024
+    trained = hint(tokens, trained=True)
+    config = merged(
+        _HINT,
+        {
+            "train_tasks": training_tasks("math", 0, level=LEVELS),
+            "tasks": MATH_VALIDATION,
+            "team": hint(TRAINING_ACTOR_TOKENS * 2, trained=True),
+        },
+    )
+    yield Experiment(
+        name="baselines-math",
+        item=6,
+        title="Solo and untrained hint on the five maths sets",
+        minutes=8,
+        evaluations={
+            f"{name}, {task}": Evaluation(team=team, tasks=_test(task))
+            for task in sets
+            for name, team in (("solo", solo(tokens=tokens)), ("untrained hint", hint(tokens)))
+        },
+    )
+    yield Experiment(
+        name="math-hint",
+        item=6,
+        title="AgentPO on MATH levels 3 to 5",
+        minutes=25,
+        config=config,
+        evaluations={f"trained, {t}": Evaluation(team=trained, tasks=_test(t)) for t in sets},
+    )
+    on_math500 = _on(MATH500, trained=trained)
+    for samples in (100, 700, 1000):
+        yield Experiment(
+            name=f"math-hint-{samples}",
+            item=6,
+            title=f"The same with {samples} samples",
+            minutes=22,
+            config=merged(config, {"train_tasks": {"limit": samples}}),
+            evaluations=on_math500,
+        )
+    yield Experiment(
+        name="math-hint-1000-guard",
+        item=6,
+        title="1000 samples with the early-stopping guard",
+        minutes=22,
+        config=merged(config, {"train_tasks": {"limit": 1000}, "train": {"patience": 2}}),
+        evaluations=on_math500,
+    )
+    yield Experiment(
+        name="math-hint-kl",
+        item=6,
+        title="The same with a KL term of 0.01",
+        minutes=25,
+        config=merged(config, {"loss": {"kl": 0.01}}),
+        evaluations=on_math500,
+    )
+    collaborator = _agent(HINT_TOKENS, trained=True, silent=False)
+    yield Experiment(
+        name="collaborator-elsewhere",
+        item=6,
+        title="A Collaborator trained in hint-actor inside unchanged debate and role assignment",
+        minutes=3,
+        config=_HINT,
+        weights_of="hint",
+        evaluations=_on(
+            _test("gsm8k", limit=COSTLY),
+            debate_with_collaborator=debate(collaborator=collaborator),
+            role_assignment_with_collaborator=role_assignment(collaborator=collaborator),
+        ),
+    )
+    small: Tree = {"model": "small"}
+    yield Experiment(
+        name="hint-small",
+        item=6,
+        title="SmolLM2-135M as the Collaborator (give its folder with --small)",
+        minutes=9,
+        config=merged(_HINT, {"team": {"agents": {"hinter": small}}}),
+        evaluations=_on(GSM8K, trained=hint(trained=True, **small), untrained=hint(**small)),
+    )
+
+
+def _item_7() -> Iterable[Experiment]:
+    trained = dialogue(trained=True)
+    yield Experiment(
+        name="gspo-code",
+        item=7,
+        title="Agent-GSPO trained on MBPP's training split",
+        minutes=18,
+        config=merged(
+            _DIALOGUE,
+            {
+                "train_tasks": {"name": "mbpp", "split": "train", "limit": None, "offset": 0},
+                "tasks": {
+                    "name": "mbpp", "split": "validation", "offset": 0, "limit": 90,
+                    "shuffle_seed": None,
+                },
+            },
+        ),
+        evaluations={
+            "mbpp": Evaluation(team=trained, tasks=_test("mbpp")),
+            "humaneval": Evaluation(team=trained, tasks=_test("humaneval")),
+        },
+    )  # fmt: skip
+    yield Experiment(
+        name="gspo-strategyqa",
+        item=7,
+        title="Agent-GSPO trained on StrategyQA's training split",
+        minutes=12,
+        config=merged(
+            _DIALOGUE,
+            {
+                "train_tasks": {"name": "strategyqa"},
+                "tasks": {"name": "strategyqa", "offset": 1900},
+            },
+        ),
+        evaluations={
+            "strategyqa": Evaluation(team=trained, tasks=_test("strategyqa")),
+            "sports understanding": Evaluation(team=trained, tasks=_test("sports_understanding")),
+        },
+    )
+    for count in (2, 5, 8):
+        yield Experiment(
+            name=f"gspo-{count}-agents",
+            item=7,
+            title=f"Agent-GSPO with {count} agents",
+            minutes=6 + 4 * count,
+            config=merged(
+                _DIALOGUE,
+                {
+                    "team": {"agents": {"agent": {"count": count}}},
+                    "budget": {"tokens": 300 + 50 * count, "turns": count},
+                },
+            ),
+            evaluations=_on(
+                GSM8K,
+                untrained=dialogue(count=count),
+                trained=dialogue(count=count, trained=True),
+            ),
+        )
+
+
+def _smoke() -> Experiment:
+    """Made-up sums and the embedded model: everything an experiment does, in seconds on a CPU."""
+    tasks = {"name": "arithmetic", "split": "test", "limit": 8}
+    agents: Tree = {"hinter": {"max_tokens": 32, "trained": True}, "actor": {"max_tokens": 16}}
+    return Experiment(
+        name="smoke",
+        item=0,
+        title="The harness itself, on sums and the embedded model",
+        minutes=0,
+        config={
+            "train_tasks": {"name": "arithmetic", "split": "train", "limit": 40},
+            "tasks": {**tasks, "limit": 4},
+            "evaluation": {"resamples": 50},
+            "team": _team("hint_actor", agents),
+            "policy": {"rank": 4},
+            "optimizer": {"learning_rate": 1.0e-3, "warmup_steps": 0},
+            "budget": {"tokens": 18},
+            "silence": {"warmup_steps": 1},
+            "train": {
+                "steps": 4,
+                "tasks_per_step": 2,
+                "group": 3,
+                "evaluate_every": 2,
+                "checkpoint_every": 2,
+                "save_episodes": False,
+            },
+        },
+        evaluations=_on(
+            tasks,
+            solo=_team("solo", {"actor": {"max_tokens": 16}}),
+            trained=_team("hint_actor", agents),
+            reworded=_own(
+                "hint_reworded", {**agents, "paraphraser": {"max_tokens": 24, "system": REWORD}}
+            ),
+        ),
+    )
+
+
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in _all()}
+
+
+def find(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"no experiment `{name}`: {did_you_mean(name, EXPERIMENTS)}")
+    return EXPERIMENTS[name]

@@ -1,0 +1,96 @@
+"""Episodes as columns: what every table is recomputed from, without a word of any benchmark.
+
+One evaluation becomes one dict of equally long columns, a position for each task. A column whose
+values are all equal is kept as that one value.
+
+    {"tasks": "gsm8k/test", "ids": ["0", "1"], "right": "10", "leak": "-1", "path": [310, 402],
+     "calls": {"hinter/hinter": {"generated": [41, 60], "read": 88, "calls": 1, "silent": 0}}}
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.evaluate import HELPING_PARTS, holds_answer
+from tacit.types import Call, Episode, Stop, Task
+
+Columns = dict[str, Any]
+
+
+def columns(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Columns:
+    """The columns of one evaluation, in the order of the tasks; one episode of each task."""
+    by_task = {episode.task_id: episode for episode in episodes}
+    mine = [by_task[task.id] for task in tasks]
+    name, ids = _ids([task.id for task in tasks])
+    made: Columns = {
+        "tasks": name,
+        "ids": ids,
+        "right": "".join(_mark(e.grade.right if e.grade else None) for e in mine),
+        "leak": "".join(_leak(e, task) for e, task in zip(mine, tasks, strict=True)),
+        "path": _column([e.path_tokens for e in mine]),
+        "calls": _calls(mine),
+    }
+    if any(task.level for task in tasks):
+        made["level"] = [task.level for task in tasks]
+    return made
+
+
+def spread(column: Any, length: int) -> list[Any]:
+    """A column as a list, whichever way it is kept."""
+    return list(column) if isinstance(column, list | str) else [column] * length
+
+
+def _ids(ids: Sequence[str]) -> tuple[str, list[str]]:
+    """`gsm8k/test/7` → (`gsm8k/test`, `7`): what all ids begin with is said once."""
+    shared = ""
+    for parts in zip(*(task_id.split("/")[:-1] for task_id in ids), strict=False):
+        if len({*parts}) > 1:
+            break
+        shared += f"{parts[0]}/"
+    return shared.rstrip("/"), [task_id.removeprefix(shared) for task_id in ids]
+
+
+def _mark(value: bool | None) -> str:
+    """`-` where there is nothing to say: a failed episode, or nobody who spoke."""
+    return "-" if value is None else "01"[value]
+
+
+def _leak(episode: Episode, task: Task) -> str:
+    said = [c.text for c in episode.calls if c.part in HELPING_PARTS and not c.silent]
+    return _mark(any(holds_answer(text, task.answer) for text in said) if said else None)
+
+
+def _calls(episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:
+    """Tokens and silences by agent and by what it was asked to be."""
+    kinds = dict.fromkeys(_kind(call) for episode in episodes for call in episode.calls)
+    found: dict[str, dict[str, Any]] = {}
+    for kind in kinds:
+        mine = [[call for call in e.calls if _kind(call) == kind] for e in episodes]
+        found[kind] = {
+            "generated": _column([sum(c.usage.generated for c in some) for some in mine]),
+            "read": _column([sum(c.usage.prompt for c in some) for some in mine]),
+            "calls": _column([len(some) for some in mine]),
+            "silent": _column([sum(c.silent for c in some) for some in mine]),
+            "cut": _column([sum(c.stop is Stop.LENGTH for c in some) for some in mine]),
+        }
+    return found
+
+
+def _kind(call: Call) -> str:
+    return f"{call.agent}/{call.part}"
+
+
+def _column(values: list[Any]) -> Any:
+    return values[0] if values and all(value == values[0] for value in values) else values
+
+
+def right_calls(rights: Mapping[str, Sequence[bool]], tasks: Sequence[Task]) -> Any:
+    """Task id → which of its sampled answers were right, as a column of counts."""
+    return _column([sum(rights[task.id]) for task in tasks])
+
+
+def losses(by_task: Mapping[str, float], tasks: Sequence[Task]) -> list[float | None]:
+    """Summed negative log-probability of a task's messages under the frozen base, as a column."""
+    found: dict[str, float | None] = defaultdict(lambda: None)
+    found.update({task: round(value, 2) for task, value in by_task.items()})
+    return [found[task.id] for task in tasks]

@@ -1,0 +1,307 @@
+"""One experiment with one seed: train in a time box, then measure; everything resumes.
+
+A run is a folder: `train/` is what `tacit train` would write, `test/` the episodes of the
+evaluations, `outcomes/` their columns, `calls.jsonl` when and how long. `result_of` makes the JSON
+that is committed from it.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.catalogue import Evaluation, Experiment, Tree, merged
+from experiments.clock import Clock
+from experiments.outcomes import columns, losses, right_calls
+from tacit.config import Config, TaskConfig, TeamConfig, apply_override, parse_config
+from tacit.engine.base import Engine
+from tacit.errors import ConfigError
+from tacit.evaluate import evaluate_team
+from tacit.grading import grade
+from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.score import score
+from tacit.learn.setup import Stage, open_stage
+from tacit.learn.trainer import Trainer
+from tacit.rollout import Grader
+from tacit.runfolder import RunFolder, write_atomically
+from tacit.session import open_engines, tasks_of
+from tacit.team.roster import Roster, build_roster, check_team
+from tacit.types import Episode, Task
+
+SCORED_AT_ONCE = 16
+HARDWARE = ("path", "rows", "device", "dtype", "context")
+"""What of a model's config may differ from one machine to the next."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be run, where and for how long."""
+
+    experiment: Experiment
+    seed: int
+    models: Tree
+    """`base`, and `small` where there is one: as in a config's `models`."""
+    runs: Path
+    overrides: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    """Names of the evaluations wanted; all when empty."""
+    first: int | None = None
+    """Only so many test tasks, where that is fewer than the evaluation's own."""
+
+    @property
+    def folder(self) -> Path:
+        return self.runs / f"{self.experiment.name}-s{self.seed}"
+
+    @property
+    def trained_in(self) -> Path:
+        return self.runs / f"{self.experiment.weights_of or self.experiment.name}-s{self.seed}"
+
+    @property
+    def wanted(self) -> dict[str, Evaluation]:
+        known = self.experiment.evaluations
+        if unknown := [name for name in self.only if name not in known]:
+            raise ConfigError(
+                f"--only: no evaluation `{unknown[0]}`; there are: {', '.join(known)}"
+            )
+        return {name: one for name, one in known.items() if not self.only or name in self.only}
+
+
+def config_of(order: Order) -> Config:
+    """The resolved config: the experiment's own, its seed's tasks, the models, the overrides."""
+    experiment, seed = order.experiment, order.seed
+    own = {"name": experiment.weights_of or experiment.name, "seed": seed, "models": order.models}
+    tree = deepcopy(merged(own, experiment.config))
+    if seed and (tasks := tree.get("train_tasks")) and tasks.get("limit") and "offset" in tasks:
+        tree["train_tasks"] = tasks | {"offset": seed * tasks["limit"]}
+    for one in order.overrides:
+        apply_override(tree, one)
+    return parse_config(tree, experiment.name)
+
+
+async def run(order: Order, clock: Clock, say: Say) -> bool:
+    """Do what is missing and fits the time box; True when nothing is."""
+    config = config_of(order)
+    teams = {name: _team(name, one) for name, one in order.wanted.items()}
+    _accept_other_hardware(order.trained_in / "train", config)
+    missing = [name for name in teams if not outcome_path(order.folder, name).exists()]
+    if not missing and (not order.experiment.trains or _is_trained(order)):
+        return True
+    async with _open(order, config, teams) as company:
+        if company.stage and not await _train(order, company.stage, clock, say):
+            return False
+        for name in missing:
+            if not await _measure(order, name, company, teams[name], clock, say):
+                return False
+    return True
+
+
+def is_finished(order: Order) -> bool:
+    trained = not order.experiment.trains or _is_trained(order)
+    return trained and all(outcome_path(order.folder, name).exists() for name in order.wanted)
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+async def _train(order: Order, stage: Stage, clock: Clock, say: Say) -> bool:
+    """Train as far as the time goes; when done, put the best weights in place."""
+    folder = order.trained_in / "train"
+    if order.experiment.weights_of and not _is_trained(order):
+        raise ConfigError(
+            f"{order.experiment.name} measures the weights of {order.experiment.weights_of}: "
+            f"run that with seed {order.seed} first (`{order.trained_in}` has no finished training)"
+        )
+    if not _is_trained(order):
+        run = RunFolder.check(folder, stage.config)
+        trainer = Trainer(
+            stage,
+            run,
+            on_step=lambda numbers: say(_line(numbers)),
+            on_note=say,
+            pause=clock.too_late,
+        )
+        state = await trainer.train()
+        if state.step < stage.config.train.steps and not state.stopped:
+            say(f"paused after step {state.step} of {stage.config.train.steps}")
+            return False
+        _note(order.trained_in / "trained.json", {"step": state.step, "stopped": state.stopped})
+    await _load_best(folder, stage)
+    return True
+
+
+def _is_trained(order: Order) -> bool:
+    return (order.trained_in / "trained.json").exists()
+
+
+async def _load_best(folder: Path, stage: Stage) -> None:
+    checkpoints = Checkpoints(folder / "checkpoints")
+    best = checkpoints.step("best")
+    step = checkpoints.step("last") if best is None else best
+    assert step is not None, "a finished run has a checkpoint"
+    for engine in stage.trained_engines:
+        async with engine.paused():
+            for policy in stage.policies.values():
+                checkpoints.load_policy(step, policy)
+            engine.version += 1
+
+
+def _accept_other_hardware(folder: Path, config: Config) -> None:
+    """Let a run go on where the model lies elsewhere, or is decoded in other blocks."""
+    path = folder / "config.json"
+    if not path.exists():
+        return
+    run = RunFolder(folder)
+    before, now = run.read_json("config.json"), config.model_dump(mode="json")
+    for name, model in before["models"].items():
+        if name in now["models"]:
+            model.update({key: now["models"][name][key] for key in HARDWARE})
+    run.write_json("config.json", before)
+
+
+def _line(numbers: Mapping[str, float]) -> str:
+    """What is worth seeing of a step as it goes by."""
+    shown = {
+        "accuracy/sampled": "right", "accuracy/silent_arm": "alone", "cost/tokens": "tokens",
+        "lambda/tokens": "λ", "train/gradient_norm": "norm", "eval/accuracy": "held-out",
+        "eval/tokens": "tokens", "rollout_s": "play", "update_s": "learn",
+    }  # fmt: skip
+    silence = {k: f"silent {k.partition('/')[2]}" for k in numbers if k.startswith("silence/")}
+    parts = [
+        f"{label} {numbers[key]:.4g}" for key, label in (shown | silence).items() if key in numbers
+    ]
+    return f"step {numbers['step']:>4.0f}  " + "  ".join(parts)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """Whoever can speak: frozen engines by model, and the trained one where there is one."""
+
+    engines: Mapping[str, Engine]
+    grader: Grader
+    stage: Stage | None = None
+
+    def seat(self, team: TeamConfig) -> Roster:
+        trained = self.stage.trained_engines[0] if self.stage else None
+        by_role: dict[str, Engine] = {
+            role: trained if agent.trained and trained else self.engines[agent.model]
+            for role, agent in team.agents.items()
+        }
+        return build_roster(team, by_role)
+
+
+@asynccontextmanager
+async def _open(
+    order: Order, config: Config, teams: Mapping[str, TeamConfig]
+) -> AsyncIterator[Company]:
+    if order.experiment.trains:
+        async with open_stage(config) as stage:
+            if len(stage.trained_engines) != 1:
+                raise ConfigError("experiments measure one policy: keep `policy.share: team`")
+            yield Company(engines=stage.engines, grader=stage.grader, stage=stage)
+        return
+    async with open_engines(config, teams) as engines:
+        yield Company(engines=engines, grader=grade)
+
+
+async def _measure(
+    order: Order, name: str, company: Company, team: TeamConfig, clock: Clock, say: Say
+) -> bool:
+    """Play the test tasks, keep their columns; False when time is up (what was played is kept)."""
+    evaluation = order.experiment.evaluations[name]
+    config = config_of(order)
+    tasks = tasks_of(TaskConfig.model_validate(evaluation.tasks))[: order.first]
+    began = clock.spent
+    run = RunFolder(order.folder / "test")
+    try:
+        async with asyncio.timeout(clock.left):
+            episodes = await evaluate_team(
+                _file_name(name),
+                company.seat(team),
+                tasks,
+                config.evaluation,
+                run,
+                seed=order.seed,
+                grader=company.grader,
+            )
+    except TimeoutError:
+        say(f"{name}: out of time after {sum(1 for _ in run.episodes(_file_name(name)))} episodes")
+        return False
+    found = columns(episodes, tasks)
+    if evaluation.single_answers:
+        found["right_calls"] = right_calls(await _single(episodes, tasks, company.grader), tasks)
+    if company.stage and any(agent.trained for agent in team.agents.values()):
+        found["base_loss"] = losses(await _base_loss(episodes, company.stage), tasks)
+    found["seconds"] = round(clock.spent - began, 1)
+    found["team"] = evaluation.team
+    _note(outcome_path(order.folder, name), found)
+    right = found["right"]
+    share = right.count("1") / max(1, len(right) - right.count("-"))
+    tokens = sum(episode.usage.generated for episode in episodes) / len(episodes)
+    say(f"{name}: {100 * share:.1f} % right, {tokens:.1f} tokens, {found['seconds']:.0f} s")
+    return True
+
+
+async def _single(
+    episodes: Sequence[Episode], tasks: Sequence[Task], grader: Grader
+) -> dict[str, list[bool]]:
+    """Every solver's answer of every episode, graded by itself."""
+    by_id = {task.id: task for task in tasks}
+    rights: dict[str, list[bool]] = {}
+    for episode in episodes:
+        texts = [call.text for call in episode.calls if call.part == "solver"]
+        grades = await asyncio.gather(*(grader(by_id[episode.task_id], text) for text in texts))
+        rights[episode.task_id] = [one.right for one in grades]
+    return rights
+
+
+async def _base_loss(episodes: Iterable[Episode], stage: Stage) -> dict[str, float]:
+    """Task id → how surprising its trained messages are to the frozen base, in nats."""
+    said = [
+        (episode.task_id, (call.prompt_ids, call.output_ids))
+        for episode in episodes
+        for call in episode.calls
+        if call.policy and not call.silent
+    ]
+    said.sort(key=lambda one: len(one[1][0]) + len(one[1][1]))
+    total: dict[str, float] = {}
+    (policy,) = stage.policies.values()
+    async with stage.trained_engines[0].paused():
+        module, weights = policy.reference()
+        with torch.no_grad(), weights:
+            for start in range(0, len(said), SCORED_AT_ONCE):
+                some = said[start : start + SCORED_AT_ONCE]
+                scores = score(module, [ids for _, ids in some])
+                sums = (scores.logprobs_BT * scores.mask_BT).sum(dim=1).tolist()
+                for (task_id, _), value in zip(some, sums, strict=True):
+                    total[task_id] = total.get(task_id, 0.0) - value
+    return {task: value for task, value in total.items() if math.isfinite(value)}
+
+
+def _team(name: str, evaluation: Evaluation) -> TeamConfig:
+    team = TeamConfig.model_validate(evaluation.team)
+    check_team(team, name)
+    return team
+
+
+def _file_name(name: str) -> str:
+    return name.replace(" ", "-").replace(",", "")
+
+
+def outcome_path(folder: Path, name: str) -> Path:
+    return folder / "outcomes" / f"{_file_name(name)}.json"
+
+
+def _note(path: Path, tree: Any) -> None:
+    write_atomically(path, json.dumps(tree, separators=(",", ":")).encode())
