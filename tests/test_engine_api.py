@@ -2,108 +2,31 @@
 
 import asyncio
 import json
-import threading
+import logging
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tacit.engine import api
-from tacit.engine.api import ApiEngine
-from tacit.engine.base import Request, Sampling, SilenceRule
-from tacit.errors import ConfigError, EngineError
-from tacit.types import ChatMessage, Choice, Stop, Usage
-
-Answer = tuple[int, dict[str, str], bytes]
-
-
-def completion(text: str = "four", finish: str = "stop", **changed: Any) -> Answer:
-    body = {
-        "id": "1",
-        "object": "chat.completion",
-        "created": 0,
-        "model": "served-model-0613",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": finish,
-                "message": {"role": "assistant", "content": text},
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 11,
-            "completion_tokens": 7,
-            "total_tokens": 18,
-            "prompt_tokens_details": {"cached_tokens": 5},
-            "completion_tokens_details": {"reasoning_tokens": 3},
-        },
-        **changed,
-    }
-    return 200, {}, json.dumps(body).encode()
-
-
-def failure(status: int, message: str, code: str | None = None, **headers: str) -> Answer:
-    body = json.dumps({"error": {"message": message, "code": code}}).encode()
-    return status, headers, body
-
-
-class _QuietServer(ThreadingHTTPServer):
-    def handle_error(self, *args: object) -> None:
-        """A client that no longer waits is part of the tests."""
-
-
-class Server:
-    """Gives the answers in turn, the last one for ever, and remembers what it was asked."""
-
-    def __init__(self, answers: list[Answer], delay: float = 0.0) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.most_at_once = 0
-        self._at_once = 0
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with outer._lock:
-                    outer._at_once += 1
-                    outer.most_at_once = max(outer.most_at_once, outer._at_once)
-                    status, headers, answer = answers[min(len(outer.asked), len(answers) - 1)]
-                    outer.asked.append(body)
-                time.sleep(delay)
-                with outer._lock:
-                    outer._at_once -= 1
-                self.send_response(status)
-                for name, value in {"Content-Type": "application/json", **headers}.items():
-                    self.send_header(name.replace("_", "-"), value)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.http = _QuietServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-    def stop(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+from loopback import Answer, Sent, Server, by_hash, completion, failure
+from tacit.config import ModelConfig
+from tacit.engine import api_limits
+from tacit.engine.api import Account, ApiEngine
+from tacit.engine.base import Completion, Request, Sampling, SilenceRule
+from tacit.errors import ConfigError, EngineError, Refused
+from tacit.types import ChatMessage, Choice, Receipt, Stop, Usage
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(*answers: Answer, delay: float = 0.0) -> Server:
-        servers.append(Server(list(answers), delay))
+    def start(*answers: Answer, by: Callable[[Sent], Answer] | None = None, **more: Any) -> Server:
+        servers.append(Server(by or answers, **more))
         return servers[-1]
 
     yield start
@@ -113,18 +36,27 @@ def serve() -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture(autouse=True)
 def key_and_short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACIT_TEST_KEY", "secret")
-    monkeypatch.setattr(api, "_FIRST_WAIT", 0.01)
+    monkeypatch.setenv("TACIT_TEST_KEY", "sk-very-secret")
+    monkeypatch.setattr(api_limits, "FIRST_WAIT", 0.01)
 
 
 @asynccontextmanager
-async def connected(server: Server, **settings: Any) -> AsyncIterator[ApiEngine]:
-    settings = {"base_url": server.url, "api_key_env": "TACIT_TEST_KEY", "timeout": 10, **settings}
-    engine = ApiEngine("asked-model", **settings)
+async def connected(
+    server: Server, account: Account | None = None, **settings: Any
+) -> AsyncIterator[ApiEngine]:
+    common = {"engine": "api", "model": "asked-model", "base_url": server.url, "timeout": 10}
+    whole = {**common, "api_key_env": "TACIT_TEST_KEY", **settings}
+    engine = ApiEngine(ModelConfig.model_validate(whole), account)
     try:
         yield engine
     finally:
         await engine.close()
+
+
+def question(number: int, **sampling: Any) -> Request:
+    return Request(
+        messages=(ChatMessage("user", f"question {number}"),), sampling=Sampling(**sampling)
+    )
 
 
 def ask(**sampling: Any) -> Request:
@@ -169,10 +101,35 @@ async def test_a_cut_answer_and_one_without_details(serve: Callable[..., Server]
         failure(429, "slow down", retry_after="Thu, 01 Jan 1970 00:00:00 GMT"),
         failure(500, "oops"),
         failure(503, "busy"),
+        failure(429, "slow down", retry_after_ms="1"),
+        failure(429, "slow down", retry_after="soon"),
         completion(choices=[]),
+        completion(choices=[{"index": 0, "finish_reason": "error", "message": {"content": None}}]),
+        completion(choices=[{"index": 0}]),
+        completion(usage={"prompt_tokens": -1, "completion_tokens": 2}),
+        completion(error={"message": "upstream is busy", "code": 502}),
         (200, {}, b'{"id": "1", "choi'),
+        (200, {}, b"[]"),
+        (200, {}, b""),
+        (200, {"Content-Type": "text/html"}, b"<html>please log in</html>"),
     ],
-    ids=["429", "429-date", "500", "503", "no-choices", "cut-json"],
+    ids=[
+        "429",
+        "429-date",
+        "500",
+        "503",
+        "429-ms",
+        "429-nonsense",
+        "no-choices",
+        "broken-off",
+        "no-message",
+        "negative-usage",
+        "200-error",
+        "cut-json",
+        "no-object",
+        "no-body",
+        "html",
+    ],
 )
 async def test_passing_troubles_are_tried_again(
     serve: Callable[..., Server], broken: Answer
@@ -223,7 +180,7 @@ async def test_retries_end(serve: Callable[..., Server]) -> None:
 async def test_a_server_that_is_not_there_or_too_slow(serve: Callable[..., Server]) -> None:
     server = serve(completion(), delay=0.5)
     async with connected(server, retries=0, timeout=0.1) as engine:
-        with pytest.raises(EngineError, match="timed out"):
+        with pytest.raises(EngineError, match=r"no whole answer in 0\.1 s"):
             await engine.generate(ask())
     async with connected(server, base_url="http://127.0.0.1:9/v1", retries=1) as engine:
         with pytest.raises(EngineError, match=r"(?i)connect"):
@@ -254,4 +211,359 @@ async def test_it_cannot_be_told_to_speak(serve: Callable[..., Server]) -> None:
 def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TACIT_TEST_KEY")
     with pytest.raises(ConfigError, match="TACIT_TEST_KEY"):
-        ApiEngine("some-model", api_key_env="TACIT_TEST_KEY")
+        ApiEngine(ModelConfig(engine="api", model="m", api_key_env="TACIT_TEST_KEY"))
+
+
+async def test_parameters_have_the_last_word(serve: Callable[..., Server]) -> None:
+    server = serve(completion())
+    parameters = {"temperature": None, "reasoning_effort": "low"}
+    async with connected(
+        server, parameters=parameters, max_tokens_name="max_completion_tokens"
+    ) as engine:
+        await engine.generate(question(1, max_tokens=30))
+    (sent,) = server.asked
+    assert sent.keys() == {"model", "messages", "reasoning_effort", "max_completion_tokens"}
+    assert (sent["reasoning_effort"], sent["max_completion_tokens"]) == ("low", 30)
+
+
+async def test_reasoning_reported_beside_the_rest_is_counted_once(
+    serve: Callable[..., Server],
+) -> None:
+    beside = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 115}
+    beside["completion_tokens_details"] = {"reasoning_tokens": 100}  # type: ignore[assignment]
+    async with connected(serve(completion(usage=beside))) as engine:
+        got = await engine.generate(question(1))
+    assert got.usage == Usage(prompt=10, generated=105, reasoning=100)
+
+
+async def test_a_withheld_answer_is_no_answer(serve: Callable[..., Server]) -> None:
+    async with connected(serve(completion("", "content_filter"))) as engine:
+        with pytest.raises(EngineError, match="withheld"):
+            await engine.generate(question(1))
+
+
+async def test_a_refusal_is_asked_for_once_and_holds_for_all(serve: Callable[..., Server]) -> None:
+    server = serve(failure(401, "Incorrect API key provided"))
+    async with connected(server) as engine:
+        for number in range(3):
+            with pytest.raises(Refused, match="Incorrect API key"):
+                await engine.generate(question(number))
+    assert len(server.asked) == 1
+
+
+async def test_once_answered_a_404_is_about_one_question_and_a_401_still_about_us(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve(completion(), failure(404, "no such tool"), failure(401, "key revoked"))
+    async with connected(server) as engine:
+        await engine.generate(question(1))
+        with pytest.raises(EngineError, match="no such tool") as error:
+            await engine.generate(question(2))
+        assert not isinstance(error.value, Refused)
+        with pytest.raises(Refused, match="key revoked"):
+            await engine.generate(question(3))
+
+
+async def test_a_key_that_the_server_repeats_is_struck_out(serve: Callable[..., Server]) -> None:
+    async with connected(serve(failure(401, "bad key sk-very-secret given"))) as engine:
+        with pytest.raises(Refused, match=r"bad key \*\*\* given"):
+            await engine.generate(question(1))
+
+
+# Kept answers
+
+
+def kept(folder: Path, receipts: list[Receipt] | None = None, **more: Any) -> Account:
+    paid = receipts if receipts is not None else []
+    return Account(cache=folder, on_receipt=paid.append, **more)
+
+
+async def test_a_greedy_question_is_asked_once_even_at_once_and_paid_once(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server, paid = serve(by=by_hash, delay=0.05), []
+    async with connected(server, kept(tmp_path, paid)) as engine:
+        together = await asyncio.gather(*(engine.generate(question(1)) for _ in range(8)))
+        again = await engine.generate(question(1))
+        other = await engine.generate(question(2))
+    assert len(server.asked) == len(paid) == 2
+    assert sorted(one.reused for one in together) == [False] + [True] * 7
+    assert {(one.text, one.usage, one.stop) for one in [*together, again]} == {
+        (again.text, again.usage, again.stop)
+    }
+    assert again.reused and not other.reused
+
+
+async def test_a_sampled_question_is_never_answered_from_before(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(by=by_hash)
+    async with connected(server, kept(tmp_path)) as engine:
+        for _ in range(2):
+            assert not (await engine.generate(question(1, temperature=0.5))).reused
+    assert len(server.asked) == 2
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_server_that_samples_anyway_is_not_called_greedy(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(by=by_hash)
+    async with connected(server, kept(tmp_path), parameters={"temperature": None}) as engine:
+        await engine.generate(question(1))
+        await engine.generate(question(1))
+    assert len(server.asked) == 2
+
+
+async def test_samples_can_be_kept_too_and_stay_apart(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server, sampling = serve(by=by_hash), Sampling(temperature=1.0)
+    messages = (ChatMessage("user", "say anything"),)
+    async with connected(server, kept(tmp_path), cache="all", parameters={"seed": None}) as engine:
+        for seed in (1, 2, 1, 2, 3):
+            await engine.generate(Request(messages=messages, sampling=sampling, seed=seed))
+    assert len(server.asked) == 3
+    assert "seed" not in server.asked[0], "the sample index is ours, whatever the server takes"
+
+
+@pytest.mark.parametrize("changed", [{"model": "b"}, {"parameters": {"effort": "high"}}])
+async def test_another_model_or_parameter_is_another_question(
+    serve: Callable[..., Server], tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    server = serve(by=by_hash)
+    for settings in ({}, changed):
+        async with connected(server, kept(tmp_path), **settings) as engine:
+            await engine.generate(question(1))
+    assert len(server.asked) == 2
+
+
+async def test_kept_answers_outlive_the_process_and_are_shared(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(by=by_hash)
+    async with connected(server, kept(tmp_path)) as one, connected(server, kept(tmp_path)) as two:
+        first = await one.generate(question(1))
+        assert (await two.generate(question(1))).text == first.text
+        await two.generate(question(2))
+        assert (await one.generate(question(2))).reused
+    assert len(server.asked) == 2
+
+
+async def test_without_a_folder_or_with_the_cache_off_nothing_is_kept(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(by=by_hash)
+    cases = [(None, {"cache_folder": str(tmp_path)}), (kept(tmp_path), {"cache": "off"})]
+    for account, settings in cases:
+        async with connected(server, account, **settings) as engine:
+            await engine.generate(question(1))
+            assert not (await engine.generate(question(1))).reused
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("spoil", ["torn", "nonsense", "other"])
+async def test_damaged_lines_cost_a_question_and_nothing_else(
+    serve: Callable[..., Server], tmp_path: Path, spoil: str
+) -> None:
+    server = serve(by=by_hash)
+    async with connected(server, kept(tmp_path)) as engine:
+        for number in (1, 2):
+            await engine.generate(question(number))
+    (file,) = tmp_path.iterdir()
+    first, second = file.read_bytes().splitlines(keepends=True)
+    broken = {"torn": second[:-9], "nonsense": second[:60] + b"}\n", "other": b"\xff\xfe\n"}[spoil]
+    file.write_bytes(first + broken)
+    async with connected(server, kept(tmp_path)) as engine:
+        assert (await engine.generate(question(1))).reused
+        assert not (await engine.generate(question(2))).reused
+        assert (await engine.generate(question(2))).reused
+        assert not (await engine.generate(question(3))).reused
+    async with connected(server, kept(tmp_path)) as engine:
+        assert all([(await engine.generate(question(number))).reused for number in (1, 2, 3)])
+
+
+async def test_the_first_to_fail_does_not_fail_those_behind_it(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(failure(400, "not today"), completion(), delay=0.05)
+    async with connected(server, kept(tmp_path)) as engine:
+        got = await asyncio.gather(
+            *(engine.generate(question(1)) for _ in range(3)), return_exceptions=True
+        )
+    failed = [one for one in got if isinstance(one, EngineError)]
+    texts = [one.text for one in got if isinstance(one, Completion)]
+    assert (len(failed), texts, len(server.asked)) == (1, ["four", "four"], 2)
+
+
+async def test_neither_question_nor_key_is_written(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    paid: list[Receipt] = []
+    async with connected(serve(by=by_hash), kept(tmp_path, paid)) as engine:
+        await engine.generate(question(1))
+    written = b"".join(file.read_bytes() for file in tmp_path.iterdir()) + repr(paid).encode()
+    assert b"boxed" in written
+    assert b"question" not in written and b"very-secret" not in written
+
+
+# Who answers
+
+
+async def test_a_model_that_changes_under_us_is_said_once(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(
+        completion(system_fingerprint="fp_1"),
+        completion(system_fingerprint="fp_2"),
+        completion(system_fingerprint="fp_1"),
+        completion(model="served-model-0814"),
+    )
+    said: list[str] = []
+    paid: list[Receipt] = []
+    async with connected(server, Account(warn=said.append, on_receipt=paid.append)) as engine:
+        for number in range(4):
+            await engine.generate(question(number))
+    assert [(one.served, one.fingerprint) for one in paid] == [
+        ("served-model-0613", "fp_1"),
+        ("served-model-0613", "fp_2"),
+        ("served-model-0613", "fp_1"),
+        ("served-model-0814", ""),
+    ]
+    assert len(said) == 2
+    assert "now answers as `served-model-0613 fp_2`, before as `served-model-0613 fp_1`" in said[0]
+    assert "`served-model-0814`" in said[1]
+
+
+async def test_a_change_since_the_run_was_stopped_is_said_too(
+    serve: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = Account(served={"asked-model": ("served-model-0301", ""), "other": ("x", "")})
+    with caplog.at_level(logging.WARNING):
+        async with connected(serve(completion()), before) as engine:
+            await engine.generate(question(1))
+    assert "before as `served-model-0301`" in caplog.text
+
+
+# Limits and patience
+
+
+async def through(gate: api_limits.Gate, tokens: float, real: int | None = None) -> float:
+    async with gate.attempt(tokens, lambda: None) as settle:
+        if real is not None:
+            settle(real)
+        return api_limits.now()
+
+
+def most_within(times: list[float], span: float) -> int:
+    return max(sum(start <= time < start + span for time in times) for start in times)
+
+
+@pytest.mark.parametrize(("requests", "tokens"), [(5, None), (None, 50), (5, 1e9), (1e9, 50)])
+async def test_no_minute_sees_more_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch, requests: float | None, tokens: float | None
+) -> None:
+    monkeypatch.setattr(api_limits, "MINUTE", 0.2)
+    gate = api_limits.Gate(100, requests, tokens)
+    times = await asyncio.gather(*(through(gate, 10) for _ in range(17)))
+    assert most_within(times, 0.2) == 5
+    assert times == sorted(times), "first come, first served"
+
+
+async def test_a_guess_is_corrected_by_what_a_call_came_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_limits, "MINUTE", 0.3)
+    gate = api_limits.Gate(100, None, 100)
+    times = [await through(gate, 90, real=10) for _ in range(2)]
+    assert most_within(times, 0.3) == 2, "there was room after all"
+    times += [await through(gate, 80, real=1000) for _ in range(2)]
+    assert times[3] >= times[2] + 0.3, "and here there was none"
+
+
+async def test_a_call_larger_than_the_limit_waits_for_an_empty_minute_and_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_limits, "MINUTE", 0.1)
+    gate = api_limits.Gate(100, None, 100)
+    times = [await through(gate, 500) for _ in range(3)]
+    assert most_within(times, 0.1) == 1
+
+
+async def test_when_the_server_asks_for_time_everybody_waits(serve: Callable[..., Server]) -> None:
+    server = serve(failure(429, "slow down", retry_after="0.4"), completion())
+    async with connected(server) as engine:
+        first = asyncio.create_task(engine.generate(question(1)))
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        await asyncio.gather(first, *(engine.generate(question(n)) for n in range(2, 6)))
+    assert min(server.times[1:]) >= server.times[0] + 0.4
+
+
+async def test_a_wait_beyond_the_deadline_is_not_begun(serve: Callable[..., Server]) -> None:
+    server = serve(failure(429, "come back tomorrow", retry_after="86400"))
+    async with asyncio.timeout(20), connected(server, deadline=30) as engine:
+        with pytest.raises(EngineError, match=r"come back tomorrow.*tried once"):
+            await engine.generate(question(1))
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "busy", "gone"])
+async def test_a_dead_server_keeps_nobody_waiting_beyond_the_deadline(
+    serve: Callable[..., Server], trouble: str
+) -> None:
+    """Two at a time and forty in the queue: without giving the server up this would take long."""
+    server = serve(failure(503, "loading the model"), delay=5.0 if trouble == "hangs" else 0.0)
+    url = "http://127.0.0.1:9/v1" if trouble == "gone" else server.url
+    said = {"hangs": "no whole answer", "busy": "loading the model", "gone": "(?i)connect"}[trouble]
+    settings = {"base_url": url, "concurrency": 2, "deadline": 1.0, "retries": 1000}
+    async with asyncio.timeout(15), connected(server, **settings) as engine:
+        got = await asyncio.gather(
+            *(engine.generate(question(n)) for n in range(40)), return_exceptions=True
+        )
+        assert all(isinstance(error, EngineError) for error in got)
+        with pytest.raises(EngineError, match=said):
+            raise got[0]
+        asked = len(server.asked)
+        with pytest.raises(EngineError, match=f"{said}.*given up after 1 s"):
+            await engine.generate(question(41))
+        assert len(server.asked) == asked, "for a while it is not asked again"
+
+
+async def test_a_server_that_comes_back_is_asked_again(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_limits, "COOL_DOWN", 0.0)
+    server = serve(*[failure(503, "restarting")] * 3, completion())
+    async with connected(server, deadline=0.5, retries=2) as engine:
+        with pytest.raises(EngineError, match="restarting"):
+            await engine.generate(question(1))
+        assert (await engine.generate(question(1))).text == "four"
+
+
+def test_waits_grow_and_differ() -> None:
+    random.seed(0)
+    waits = [[api_limits.backoff(attempt) for _ in range(50)] for attempt in range(12)]
+    for attempt, some in enumerate(waits):
+        longest = min(api_limits.FIRST_WAIT * 2**attempt, api_limits.LONGEST_WAIT)
+        assert longest / 2 <= min(some) < max(some) <= longest
+    assert max(waits[-1]) <= api_limits.LONGEST_WAIT
+
+
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds", "expected"),
+    [
+        ("2", None, 2.0),
+        ("0.5", None, 0.5),
+        ("-3", None, 0.0),
+        ("2", "250", 0.25),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", None, 0.0),
+        ("nan", None, None),
+        ("inf", None, None),
+        ("later", "", None),
+        (None, None, None),
+    ],
+)
+def test_retry_after_in_all_its_spellings(
+    seconds: str | None, milliseconds: str | None, expected: float | None
+) -> None:
+    assert api_limits.retry_after(seconds, milliseconds) == expected

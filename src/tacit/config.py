@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -71,14 +72,40 @@ class ModelConfig(Section):
     api_key_env: str = "OPENAI_API_KEY"
     """api: the environment variable that holds the key."""
     concurrency: PositiveInt = 16
+    requests_per_minute: PositiveFloat | None = None
+    tokens_per_minute: PositiveFloat | None = None
+    """api: read and generated ones together."""
     timeout: PositiveFloat = 120.0
-    retries: NonNegativeInt = 6
+    """api: seconds that one attempt may take."""
+    deadline: PositiveFloat = 300.0
+    """api: seconds that a call may take, all its attempts and the waits between them."""
+    retries: NonNegativeInt = 10
+    cache: Literal["off", "greedy", "all"] = "greedy"
+    """api: which answers a run keeps and never pays twice; `all` tells samples apart by seed."""
+    cache_folder: str | None = None
+    """api: where they are kept, to share them between runs; the run's own folder when not given."""
+    parameters: dict[str, Any] = {}
+    """api: sent with every call, over what agents ask for; null leaves one of ours out."""
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
     @model_validator(mode="after")
-    def _api_names_its_model(self) -> "ModelConfig":
+    def _api_is_whole(self) -> "ModelConfig":
         if self.engine == "api" and not self.model:
             raise ValueError("an api model needs `model: …`, the id to ask the server for")
+        url = urlsplit(self.base_url or "http://host")
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"base_url: write a whole URL, not {self.base_url!r}")
+        if url.username or url.password:
+            raise ValueError("base_url: a config is no place for a key; use `api_key_env`")
+        taken = {"model", "messages", "stream", "n"} & self.parameters.keys()
+        if taken:
+            raise ValueError(f"parameters: `{min(taken)}` is not for you to set here")
         return self
+
+    @property
+    def samples(self) -> bool:
+        """Whether it samples whatever temperature an agent asks for."""
+        return bool(self.parameters.get("temperature", 0) != 0)
 
 
 class AgentConfig(Section):
@@ -263,6 +290,8 @@ class Config(Section):
     models: dict[str, ModelConfig] = {}
     prices: str | None = None
     """A YAML price table; see economy/ledger.py."""
+    spend_cap: PositiveFloat | None = None
+    """Money that a run's API calls may cost. It stops cleanly, and goes on with a larger one."""
     judge: JudgeConfig | None = None
     team: TeamConfig | None = None
     teams: dict[str, TeamConfig] = {}
@@ -275,6 +304,12 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _a_cap_needs_prices(self) -> "Config":
+        if self.spend_cap is not None and self.prices is None:
+            raise ValueError("spend_cap: money cannot be counted without `prices: …`")
+        return self
 
     @model_validator(mode="after")
     def _team_names_are_file_names(self) -> "Config":

@@ -4,10 +4,12 @@ TacitError
 ├── ConfigError      the user's input is wrong: said before any model loads, exit code 2
 │   └── DataError    a benchmark or JSONL file is missing or malformed
 ├── EngineError      a model call failed for good: the episode is recorded as failed and left out
-│   └── PromptTooLong
+│   ├── PromptTooLong
+│   └── Refused      the server will answer nobody with this key, model or account: the run stops
 ├── GradingError     a grader broke (never the same as "wrong answer")
 │   └── SandboxError no isolation could be had for running model-written code
 └── RunError         a run cannot go on: the reason, and what was saved
+    └── SpendCap     its API calls have cost as much as they may
 """
 
 
@@ -31,6 +33,10 @@ class PromptTooLong(EngineError):
     """A prompt does not fit the agent's or the model's input limit."""
 
 
+class Refused(EngineError):
+    """A server said that asking again is of no use: wrong key, no such model, no money left."""
+
+
 class GradingError(TacitError, RuntimeError):
     """A grader failed; the episode has no grade, which is not a wrong answer."""
 
@@ -41,3 +47,7 @@ class SandboxError(GradingError):
 
 class RunError(TacitError, RuntimeError):
     """A run cannot go on."""
+
+
+class SpendCap(RunError):
+    """The run's spend cap is reached; it goes on with a larger one."""

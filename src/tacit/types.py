@@ -124,6 +124,11 @@ class Call:
     seconds: float = 0.0
     path_tokens: int = 0
     """Generated tokens on the longest chain of calls that ends with this one."""
+    served: str = ""
+    """The model id that answered, which a server may choose; then what it calls its build."""
+    fingerprint: str = ""
+    reused: bool = False
+    """Answered by an answer kept from before: its tokens count as ever, nothing was paid."""
 
     def __post_init__(self) -> None:
         if len(self.logprobs) != len(self.output_ids):
@@ -131,6 +136,19 @@ class Call:
                 f"{self.agent}: {len(self.output_ids)} output ids "
                 f"but {len(self.logprobs)} log-probabilities"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """One answer that a server charged for. What was asked and said is not in it."""
+
+    model: str
+    """The id asked for, by which it is priced."""
+    served: str
+    fingerprint: str
+    usage: Usage
+    time: str
+    """ISO 8601, UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,62 +1,90 @@
-"""Any OpenAI-compatible URL, text only: bounded concurrency, retries with backoff, usage counted.
+"""Any OpenAI-compatible URL, text only: chat completions, asked patiently and paid for once.
 
-It cannot condition on silence, has no log-probabilities and caches nothing.
+Speed and patience are in `api_limits`, kept answers in `api_cache`, what a server says in
+`api_answer`. It cannot condition on silence and has no log-probabilities. The key is read from the
+environment and written nowhere.
 """
 
 import asyncio
-import json
+import logging
 import os
 import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+from tacit.config import ModelConfig
+from tacit.engine.api_answer import (
+    Broken,
+    headers_of,
+    is_passing,
+    is_refusal,
+    read_answer,
+    was_reached,
+    words_of,
+)
+from tacit.engine.api_cache import AnswerCache, cache_key
+from tacit.engine.api_limits import Gate, Patience, backoff, now, retry_after
 from tacit.engine.base import Completion, Request
-from tacit.errors import ConfigError, EngineError
-from tacit.types import ChatMessage, Choice, Stop, Usage
+from tacit.errors import ConfigError, EngineError, Refused
+from tacit.types import ChatMessage, Choice, Receipt
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
-_TRY_AGAIN = {408, 409, 425, 429}
+log = logging.getLogger(__name__)
+
+LETTERS_A_TOKEN = 4
 
 
-class _Incomplete(Exception):
-    """The server answered, but not with a whole completion."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """How a run deals with the servers it asks: where answers, receipts and warnings go."""
+
+    cache: Path | None = None
+    """The folder for kept answers; None keeps none."""
+    on_receipt: Callable[[Receipt], None] = lambda receipt: None
+    warn: Callable[[str], None] = log.warning
+    served: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Model → the id and fingerprint under which it last answered this run."""
 
 
 class ApiEngine:
-    """Example: ApiEngine("gpt-4o-mini"), or ApiEngine("my-model", base_url="http://localhost:8000/v1")"""
+    """Example: ApiEngine(ModelConfig(engine="api", model="my-model", base_url="http://host/v1"))"""
 
     policy = ""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        concurrency: int = 16,
-        timeout: float = 120.0,
-        retries: int = 6,
-    ) -> None:
+    def __init__(self, config: ModelConfig, account: Account | None = None) -> None:
         try:
             import openai
         except ImportError as error:
             raise ConfigError(
                 "API models need the openai client: pip install 'tacit[api]'"
             ) from error
-        key = os.environ.get(api_key_env)
+        if config.model is None:
+            raise ConfigError("an api model needs `model: …`, the id to ask the server for")
+        key = os.environ.get(config.api_key_env)
         if not key:
             raise ConfigError(
-                f"no API key for `{model}`: set the environment variable {api_key_env} "
-                "(to any word, if the server needs none)"
+                f"no API key for `{config.model}`: set the environment variable "
+                f"{config.api_key_env} (to any word, if the server needs none)"
             )
-        self.model = model
-        self._openai = openai
+        self.model = config.model
+        self._config = config
+        self._account = account or Account()
+        self._errors = openai.OpenAIError
+        self._key = key
         self._client = openai.AsyncOpenAI(
-            api_key=key, base_url=base_url, timeout=timeout, max_retries=0
+            api_key=key, base_url=config.base_url, timeout=config.timeout, max_retries=0
         )
-        self._slots = asyncio.Semaphore(concurrency)
-        self._retries = retries
+        self._gate = Gate(config.concurrency, config.requests_per_minute, config.tokens_per_minute)
+        self._patience = Patience(config.deadline)
+        self._cache = _open_cache(config, self._account.cache)
+        self._seen = {s for m, s in self._account.served.items() if m == self.model}
+        self._refusal: str | None = None
+        self._generated: float | None = None
+        """A running mean, to guess what a call will come to."""
 
     def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
         return ()
@@ -67,94 +95,145 @@ class ApiEngine:
     async def generate(self, request: Request) -> Completion:
         if request.silence and request.silence.choice is not Choice.FREE:
             raise EngineError(f"{self.model}: an API model cannot be told to speak or be silent")
-        attempt = 0
-        while True:
-            try:
-                async with self._slots:
-                    return await self._call(request)
-            except (self._openai.OpenAIError, _Incomplete, json.JSONDecodeError) as error:
-                if attempt >= self._retries or not _worth_another_try(error):
-                    raise EngineError(f"{self.model}: {_message(error)}") from error
-                await asyncio.sleep(_wait(error, attempt))
-                attempt += 1
+        body = self._body(request)
+        key = self._cache_key(request, body)
+        if self._cache is None or key is None:
+            return await self._ask(request.messages, body)
+        async with self._cache.alone(key):
+            kept = self._cache.get(key)
+            if kept is not None:
+                self._notice(kept)
+                return kept
+            answer = await self._ask(request.messages, body)
+            self._cache.put(key, answer)
+            return answer
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def _call(self, request: Request) -> Completion:
+    def _body(self, request: Request) -> dict[str, Any]:
+        """What is sent beside model and messages; `parameters` of the config have the last word."""
         sampling = request.sampling
-        response: Any = await self._client.chat.completions.create(
+        body = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p if sampling.top_p < 1 else None,
+            "top_k": sampling.top_k or None,
+            "seed": request.seed if sampling.temperature else None,
+            self._config.max_tokens_name: sampling.max_tokens,
+            **self._config.parameters,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    def _cache_key(self, request: Request, body: Mapping[str, Any]) -> str | None:
+        """None where an answer may not be kept: a sampled one has its seed for a sample index."""
+        greedy = body.get("temperature") == 0
+        if self._cache is None or not (greedy or self._config.cache == "all"):
+            return None
+        return cache_key(
+            url=str(self._client.base_url),
             model=self.model,
-            messages=[{"role": m.role, "content": m.content} for m in request.messages],  # type: ignore[misc]
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            seed=request.seed,
-            extra_body={"top_k": sampling.top_k} if sampling.top_k else None,
+            parameters=body,
+            messages=[(message.role, message.content) for message in request.messages],
+            sample=None if greedy else request.seed,
         )
-        if not getattr(response, "choices", None):
-            raise _Incomplete("the server's answer holds no choices")
-        if response.usage is None:
-            raise EngineError(
-                f"{self.model}: the server reports no usage, so nothing can be counted"
+
+    async def _ask(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> Completion:
+        """One answer, after as many attempts as it takes and patience allows."""
+        asked_at, began = now(), None
+        for attempt in count():
+            async with self._gate.attempt(
+                self._expected(messages, body), lambda: self._check(asked_at)
+            ) as settle:
+                started = now()
+                began = began or started
+                try:
+                    answer = await self._attempt(messages, body, self._patience.left(began))
+                    settle(answer.usage.total)
+                    self._charge(answer)
+                    return answer
+                except (self._errors, Broken) as error:
+                    wait = self._failed(error, attempt, began, started)
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable: the last attempt raises")
+
+    async def _attempt(
+        self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any], left: float
+    ) -> Completion:
+        limit = min(self._config.timeout, left)
+        try:
+            async with asyncio.timeout(limit):
+                raw: Any = await self._client.chat.completions.with_raw_response.create(
+                    model=self.model,
+                    messages=[{"role": m.role, "content": m.content} for m in messages],  # type: ignore[misc]
+                    extra_body=body,
+                )
+        except TimeoutError:
+            raise Broken(f"no whole answer in {limit:.3g} s", reached=False) from None
+        return read_answer(raw.headers.get("content-type", ""), raw.content, self.model)
+
+    def _failed(self, error: Exception, attempt: int, began: float, started: float) -> float:
+        """Seconds until another attempt; raises where there is to be none."""
+        said = f"{self.model}: {words_of(error)}".replace(self._key, "***")
+        if is_refusal(error, answered_before=self._patience.answered):
+            self._refusal = said
+            raise Refused(said) from error
+        if not is_passing(error):
+            raise EngineError(said) from error
+        said = self._patience.failed(started, said, reached=was_reached(error))
+        headers = headers_of(error)
+        asked = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"))
+        if asked is None:
+            wait = backoff(attempt)
+        else:
+            wait = asked * random.uniform(1.0, 1.1)
+            self._gate.hold(min(asked, self._config.deadline))
+        if attempt >= self._config.retries or wait > self._patience.left(began):
+            tries = "once" if attempt == 0 else f"{attempt + 1} times"
+            raise EngineError(f"{said} (tried {tries})") from error
+        return wait
+
+    def _check(self, asked_at: float) -> None:
+        if self._refusal:
+            raise Refused(self._refusal)
+        self._patience.check(asked_at)
+
+    def _expected(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> float:
+        """Tokens that a call will come to, as far as can be said before it."""
+        letters = sum(len(message.content) for message in messages)
+        longest = float(body.get(self._config.max_tokens_name, 0))
+        return letters / LETTERS_A_TOKEN + (longest if self._generated is None else self._generated)
+
+    def _charge(self, answer: Completion) -> None:
+        self._patience.succeeded()
+        mean = self._generated
+        new = float(answer.usage.generated)
+        self._generated = new if mean is None else 0.9 * mean + 0.1 * new
+        self._account.on_receipt(
+            Receipt(
+                model=self.model,
+                served=answer.model,
+                fingerprint=answer.fingerprint,
+                usage=answer.usage,
+                time=datetime.now(UTC).isoformat(timespec="seconds"),
             )
-        choice = response.choices[0]
-        return Completion(
-            text=choice.message.content or "",
-            stop=Stop.LENGTH if choice.finish_reason == "length" else Stop.EOS,
-            usage=_usage(response.usage),
-            model=response.model or self.model,
         )
+        self._notice(answer)
+
+    def _notice(self, answer: Completion) -> None:
+        """Warn where the model behind the URL is no longer the one it was."""
+        served = answer.model, answer.fingerprint
+        if self._seen and served not in self._seen:
+            was, is_now = (" ".join(filter(None, s)) for s in (sorted(self._seen)[-1], served))
+            self._account.warn(
+                f"{self.model}: the server now answers as `{is_now}`, before as `{was}`; "
+                "results from before and after may not be comparable"
+            )
+        self._seen.add(served)
 
 
-def _usage(reported: Any) -> Usage:
-    prompt = getattr(reported, "prompt_tokens_details", None)
-    generated = getattr(reported, "completion_tokens_details", None)
-    return Usage(
-        prompt=reported.prompt_tokens,
-        generated=reported.completion_tokens,
-        cached=getattr(prompt, "cached_tokens", None) or 0,
-        reasoning=getattr(generated, "reasoning_tokens", None) or 0,
-    )
-
-
-def _worth_another_try(error: Exception) -> bool:
-    """Lost connections, broken answers, and what the server says is only for now."""
-    status = getattr(error, "status_code", None)
-    if status is None or status == 200:
-        return True
-    spent = getattr(error, "code", None) == "insufficient_quota"
-    return (status in _TRY_AGAIN or status >= 500) and not spent
-
-
-def _wait(error: Exception, attempt: int) -> float:
-    """What the server asks for, or else exponential backoff with jitter."""
-    response = getattr(error, "response", None)
-    asked = _retry_after(response.headers.get("retry-after")) if response is not None else None
-    if asked is not None:
-        return min(asked, _LONGEST_WAIT)
-    longest: float = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT)
-    return longest * random.uniform(0.5, 1.0)
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Seconds from a Retry-After header, which holds a number or a date."""
-    if header is None:
+def _open_cache(config: ModelConfig, folder: Path | None) -> AnswerCache | None:
+    """A run without a folder keeps nothing, whatever its config says."""
+    if folder is None or config.cache == "off":
         return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
-
-
-def _message(error: Exception) -> str:
-    """The server's own words, where it said any."""
-    body = getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, dict) else None
-    status = getattr(error, "status_code", None)
-    cause = f" ({error.__cause__})" if error.__cause__ else ""
-    return f"{said or error}{cause}" + (f" [HTTP {status}]" if status else "")
+    place = Path(config.cache_folder) if config.cache_folder else folder
+    return AnswerCache(place / (re.sub(r"[^\w.-]+", "_", str(config.model)) + ".jsonl"))

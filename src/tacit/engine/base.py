@@ -60,6 +60,10 @@ class Completion:
     silence_logprob: float | None = None
     model: str = ""
     """The model id that served it, where that can differ from the one asked for."""
+    fingerprint: str = ""
+    """What the server calls its present configuration, where it says."""
+    reused: bool = False
+    """Whether it is an answer kept from before, for which nothing was paid."""
 
 
 class Engine(Protocol):

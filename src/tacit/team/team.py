@@ -268,6 +268,9 @@ class Seat:
                 round=round,
                 seconds=seconds,
                 path_tokens=branch.path_tokens,
+                served=done.model,
+                fingerprint=done.fingerprint,
+                reused=done.reused,
             )
         )
         return Message(self.agent.name, "" if silent else text, silent)
