@@ -55,6 +55,9 @@ class Lane:
         if not any(self._rows):
             self._slots = None
 
+    def refresh(self) -> None:
+        """Nothing here depends on the weights."""
+
     def _drop_cancelled(self) -> None:
         self._rows = [None if ticket and ticket.cancelled else ticket for ticket in self._rows]
 

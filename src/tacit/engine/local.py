@@ -1,7 +1,8 @@
 """The local engine: transformers models, many requests decoded together, same seed same transcript.
 
-On one machine what a request draws does not depend on what else is under way: not its ids and not
-one bit of its log-probabilities. Several engines may share a model, each with its own adapter on.
+On a CPU what a request draws does not depend on what else is under way: not its ids and not one bit
+of its log-probabilities. On a GPU it is the same up to how its kernels round for other shapes.
+Several engines may share a model, each with its own adapter on.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -27,6 +28,25 @@ from tacit.types import ChatMessage, Usage
 log = logging.getLogger(__name__)
 
 Activate = Callable[[], AbstractContextManager[Any]]
+
+
+class AnyLane(Protocol):
+    """Requests on their way through a model, by whichever means."""
+
+    waiting: deque[Ticket]
+
+    @property
+    def busy(self) -> bool: ...
+
+    def step(self) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+    def shrink(self) -> None:
+        """Give back what is of no use once the weights have changed."""
+
+    def refresh(self) -> None:
+        """The weights may have changed."""
 
 
 class LocalEngine:
@@ -58,9 +78,12 @@ class LocalEngine:
         eos = getattr(loaded.module.generation_config, "eos_token_id", None)
         self._chat = Chat(loaded.tokenizer, loaded.name, eos)
         self._inbox: deque[Ticket] = deque()
-        self._lanes: dict[int, Lane | PlainLane] = {}
+        self._lanes: dict[int, AnyLane] = {}
         self._prefills = Prefills(loaded.module, keep=self._rows)
-        self._slotted: bool | None = None
+        self._new_lane: Callable[[int], AnyLane] | None = None
+        self._buckets = False
+        """Whether there is a lane for each cache length, rather than one for all."""
+        self._weights = (0, 0)
         self._closed = False
         loaded.worker.join(self._step)
 
@@ -157,7 +180,7 @@ class LocalEngine:
             with torch.no_grad(), self._activate():
                 if self._loaded.module.training:
                     self._loaded.module.eval()
-                self._prefills.refresh(self.version, self._loaded.worker.epoch)
+                self._refresh()
                 while self._inbox:
                     self._assign(self._inbox.popleft())
                 for lane in [lane for lane in self._lanes.values() if lane.busy]:
@@ -166,22 +189,50 @@ class LocalEngine:
             self._fail(error)
         return bool(self._inbox) or any(lane.busy for lane in self._lanes.values())
 
+    def _refresh(self) -> None:
+        """Drop what other weights computed."""
+        weights = (self.version, self._loaded.worker.epoch)
+        if weights != self._weights:
+            self._weights = weights
+            self._prefills.refresh(self.version)
+            for lane in self._lanes.values():
+                lane.refresh()
+
     def _assign(self, ticket: Ticket) -> None:
-        module = self._loaded.module
-        if self._slotted is None:
-            reason = why_not_slots(module, self._rows, self._context)
-            self._slotted = reason is None
-            if reason:
-                log.warning("%s serves one request at a time: %s", self.model, reason)
+        if self._new_lane is None:
+            self._new_lane = self._way()
         tokens = len(ticket.request.prompt_ids) + ticket.request.sampling.max_tokens
-        length = cache_length(tokens) if self._slotted else 0
+        length = cache_length(tokens) if self._buckets else 0
         if length not in self._lanes:
-            self._lanes[length] = (
-                Lane(module, self._prefills, self._rows, length)
-                if self._slotted
-                else PlainLane(module, lambda: self.version)
-            )
+            self._lanes[length] = self._new_lane(length)
         self._lanes[length].waiting.append(ticket)
+
+    def _way(self) -> Callable[[int], AnyLane]:
+        """How this model decodes: graphs on a GPU, rows in slots, or one request at a time."""
+        module = self._loaded.module
+        if module.device.type == "cuda":
+            from tacit.engine.cuda.probe import why_not_graphs
+
+            if (reason := why_not_graphs(module, self._context)) is None:
+                return self._graph_lane
+            log.warning("%s decodes without graphs: %s", self.model, reason)
+        if reason := why_not_slots(module, self._rows, self._context):
+            log.warning("%s serves one request at a time: %s", self.model, reason)
+            return lambda _: PlainLane(module, lambda: self.version)
+        self._buckets = True
+        return lambda length: Lane(module, self._prefills, self._rows, length)
+
+    def _graph_lane(self, _: int) -> AnyLane:
+        from tacit.engine.cuda.lane import GraphLane
+
+        return GraphLane(
+            self._loaded.module,
+            self.model,
+            self._chat.eos_ids,
+            self._rows,
+            self._context,
+            lambda: self.version,
+        )
 
     def _fail(self, error: Exception) -> None:
         while self._inbox:

@@ -45,6 +45,9 @@ class PlainLane:
     def shrink(self) -> None:
         """Nothing is kept between requests."""
 
+    def refresh(self) -> None:
+        """Nothing here depends on the weights."""
+
     def _serve(self, ticket: Ticket) -> None:
         prompt_1T = torch.tensor([ticket.request.prompt_ids], device=self._module.device)
         ticket.begin(self._marker_logits(prompt_1T, ticket.marker), self._version())

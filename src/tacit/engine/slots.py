@@ -36,15 +36,14 @@ class Prefills:
         self._module = module
         self._keep = keep
         self._done: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Prefill] = OrderedDict()
-        self._weights = (0, 0)
+        self._version = 0
         self.computed_tokens = 0
         self.shared_tokens = 0
 
-    def refresh(self, version: int, epoch: int) -> None:
-        """Forget everything if the weights may have changed."""
-        if (version, epoch) != self._weights:
-            self._done.clear()
-            self._weights = (version, epoch)
+    def refresh(self, version: int) -> None:
+        """Forget everything: the weights may have changed."""
+        self._done.clear()
+        self._version = version
 
     def get(self, prompt: tuple[int, ...], marker: tuple[int, ...]) -> Prefill:
         """The prompt's prefill, with logits along the marker (its last id not fed)."""
@@ -53,7 +52,7 @@ class Prefills:
             self._done.move_to_end((prompt, marker))
             self.shared_tokens += len(prompt)
             return found
-        made = prefill(self._module, prompt, marker, version=self._weights[0])
+        made = prefill(self._module, prompt, marker, version=self._version)
         self.computed_tokens += len(prompt)
         self._done[prompt, marker] = made
         if len(self._done) > self._keep:

@@ -1,0 +1,1 @@
+"""Decoding on a GPU: paged keys and values, captured graphs, drawing without leaving the device."""

@@ -1,0 +1,188 @@
+"""A transformers model's forward pass in few kernels, on its own weights, without padding.
+
+Covers the families whose layers are RMS norm, rotary attention and a gated MLP: Llama, Mistral,
+Qwen2, Qwen3, SmolLM. Whether the outcome is the model's own is asked of the model (`probe.py`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.engine.cuda.kernels import add_norm, gate, rotate_store
+from tacit.engine.lora import LoraLinear, active_adapter
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary embedding whose angles depend on the position alone."""
+
+Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+"""(q, k, v of some tokens, layer) → what they attended to."""
+
+
+def why_not_fused(module: Any, context: int) -> str | None:
+    """None if this module is one of those covered, else the reason."""
+    config = module.config
+    if config.model_type not in FAMILIES:
+        return f"`{config.model_type}` is not one of {', '.join(FAMILIES)}"
+    if getattr(config, "hidden_act", "silu") != "silu":
+        return f"its MLP uses {config.hidden_act}"
+    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
+        return "it has layers other than full attention"
+    if (window := getattr(config, "sliding_window", None)) is not None and window < context:
+        return f"its attention window of {window} is shorter than the context of {context}"
+    if module.model.rotary_emb.rope_type not in ROTATIONS:
+        return f"its rotary embedding is `{module.model.rotary_emb.rope_type}`"
+    return None
+
+
+class Projection:
+    """Linear layers that read the same input, with the adapter that is on, if any.
+
+    The adapter is kept as a copy in the model's precision, refreshed in place, so that captured
+    graphs see new weights; the base is never copied.
+    """
+
+    def __init__(self, layers: list[Any], adapter: str | None) -> None:
+        self._bases = [layer.base if isinstance(layer, LoraLinear) else layer for layer in layers]
+        self._adapted = {
+            number: layer
+            for number, layer in enumerate(layers)
+            if isinstance(layer, LoraLinear) and adapter is not None and adapter in layer.lora_A
+        }
+        self._adapter = adapter or ""
+        self._down, self._up = self._copies() if self._adapted else (None, [])
+
+    def __call__(self, x_TW: Tensor) -> list[Tensor]:
+        outputs = [functional.linear(x_TW, base.weight, base.bias) for base in self._bases]
+        if self._down is not None:
+            narrow = functional.linear(x_TW, self._down).split(
+                [up.shape[0] for up in self._up], dim=-1
+            )
+            for number, part, up in zip(self._adapted, narrow, self._up, strict=True):
+                outputs[number].addmm_(part, up)
+        return outputs
+
+    def refresh(self) -> None:
+        """Take over the adapter's present weights."""
+        if self._down is None:
+            return
+        down, up = self._copies()
+        assert down is not None
+        self._down.copy_(down)
+        for mine, theirs in zip(self._up, up, strict=True):
+            mine.copy_(theirs)
+
+    def _copies(self) -> tuple[Tensor | None, list[Tensor]]:
+        layers, name = list(self._adapted.values()), self._adapter
+        kind = layers[0].base.weight.dtype
+        down = torch.cat([layer.lora_A[name].detach() for layer in layers]).to(kind)
+        up = [
+            (layer.lora_B[name].detach().T * layer.scale(name)).contiguous().to(kind)
+            for layer in layers
+        ]
+        return down, up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    norm: Any
+    qkv: Projection
+    gains: tuple[Tensor, Tensor] | None
+    rotates: bool
+    scale: float
+    out: Projection
+    mlp_norm: Any
+    gate_up: Projection
+    down: Projection
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        return self.qkv, self.out, self.gate_up, self.down
+
+
+class FusedModel:
+    """Tokens in, hidden states or logits out; keys and values go into the slots of a cache."""
+
+    def __init__(self, module: Any, context: int) -> None:
+        """With the adapter that is on at this moment."""
+        config = module.config
+        self._module = module
+        self.heads = config.num_attention_heads
+        self.kv_heads = config.num_key_value_heads
+        self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.vocabulary = module.get_output_embeddings().weight.shape[0]
+        adapter = active_adapter(module)
+        self.layers = [_layer(layer, adapter) for layer in module.model.layers]
+        self._angles = _angles(module, context)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self._module.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._module.model.layers[0].input_layernorm.weight.dtype  # type: ignore[no-any-return]
+
+    def refresh(self) -> None:
+        """Take over adapters that have learned; base weights are read where they are."""
+        for layer in self.layers:
+            for projection in layer.projections:
+                projection.refresh()
+
+    def hidden(
+        self, token_T: Tensor, position_T: Tensor, slot_T: Tensor, cache: Tensor, attend: Attend
+    ) -> Tensor:
+        """The last hidden states. `cache` is [2, layers, slots, kv heads, width]."""
+        body = self._module.model
+        x_TW = functional.embedding(token_T, body.embed_tokens.weight)
+        delta_TW: Tensor | None = None
+        tokens = len(token_T)
+        for number, layer in enumerate(self.layers):
+            normed = add_norm(x_TW, delta_TW, layer.norm.weight, layer.norm.variance_epsilon)
+            q, k, v = layer.qkv(normed)
+            q = q.view(tokens, self.heads, self.width)
+            k = k.view(tokens, self.kv_heads, self.width)
+            v = v.view(tokens, self.kv_heads, self.width)
+            rotate_store(
+                q, k, v, self._angles if layer.rotates else None, layer.gains,
+                layer.norm.variance_epsilon, position_T, slot_T, cache[0, number], cache[1, number],
+            )  # fmt: skip
+            (delta_TW,) = layer.out(attend(q, k, v, number).view(tokens, -1))
+            normed = add_norm(
+                x_TW, delta_TW, layer.mlp_norm.weight, layer.mlp_norm.variance_epsilon
+            )
+            (delta_TW,) = layer.down(gate(*layer.gate_up(normed)))
+        return add_norm(x_TW, delta_TW, body.norm.weight, body.norm.variance_epsilon)
+
+    def logits(self, hidden_NW: Tensor) -> Tensor:
+        head = self._module.get_output_embeddings()
+        return functional.linear(hidden_NW, head.weight, head.bias)
+
+
+def _layer(layer: Any, adapter: str | None) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    normed = hasattr(attention, "q_norm")
+    return Layer(
+        norm=layer.input_layernorm,
+        qkv=Projection([attention.q_proj, attention.k_proj, attention.v_proj], adapter),
+        gains=(attention.q_norm.weight, attention.k_norm.weight) if normed else None,
+        rotates=bool(getattr(attention, "use_rope", True)),
+        scale=attention.scaling,
+        out=Projection([attention.o_proj], adapter),
+        mlp_norm=layer.post_attention_layernorm,
+        gate_up=Projection([mlp.gate_proj, mlp.up_proj], adapter),
+        down=Projection([mlp.down_proj], adapter),
+    )
+
+
+def _angles(module: Any, context: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of every position, half a head wide, rounded as the model rounds them."""
+    weight = module.model.embed_tokens.weight
+    positions = torch.arange(context, device=weight.device)[None]
+    cos, sin = module.model.rotary_emb(weight[:1, None], positions)
+    half = cos.shape[-1] // 2
+    return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
