@@ -5,7 +5,14 @@ import pytest
 import torch
 
 from tacit.engine.base import SilenceRule
-from tacit.engine.silence import SilenceOdds, condition_on_speech, decide, silence_odds
+from tacit.engine.silence import (
+    SilenceOdds,
+    along_marker,
+    condition_on_speech,
+    decide,
+    marker_odds,
+    silence_odds,
+)
 from tacit.types import Choice
 
 EOS = 0
@@ -84,6 +91,33 @@ def test_the_rest_is_hand_computed() -> None:
     odds = silence_odds(logp[None], (1, 0))[0]
     assert [math.exp(x) for x in odds.log_rest] == pytest.approx([0.9, 0.8, 0.0])
     assert math.exp(odds.log_q_marker(0)) == pytest.approx((0.5 - 0.1) / 0.9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_markers_own_logprobs_tell_the_same_odds(seed: int) -> None:
+    odds = odds_of(markov(seed))
+    again = marker_odds(odds.logprobs, SILENCE)
+    assert again.log_rest[:-1] == pytest.approx(odds.log_rest[:-1], rel=1e-9)
+    assert again.log_rest[-1] == -math.inf
+
+
+def test_a_marker_certain_to_single_precision_leaves_something_to_say() -> None:
+    odds = marker_odds((0.0, 0.0), (1, 2))
+    assert odds.logprob == 0.0
+    assert math.exp(odds.log_rest[0]) == pytest.approx(2.0**-23)
+    assert math.exp(odds.log_q_marker(0)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_message_drawn_elsewhere_is_told_as_one_drawn_here(seed: int) -> None:
+    logp = markov(seed)
+    odds = odds_of(logp)
+    for tokens in ended(4):
+        logprobs = [logp[last][t].item() for last, t in zip((-1, *tokens), tokens, strict=False)]
+        free = along_marker(tokens, logprobs, odds, spoken=False)
+        assert free == pytest.approx(tuple(logprobs))
+        spoken = math.fsum(along_marker(tokens, logprobs, odds, spoken=True))
+        assert spoken == pytest.approx(sequence_logprob(logp, tokens, odds))
 
 
 def test_a_floor_keeps_either_choice_alive() -> None:

@@ -7,6 +7,7 @@ So log q(y) = log π(y) − log(1 − P_0) for every y that is not silence.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,8 @@ from tacit.types import Choice
 
 _CHOICE_COUNTER = -1
 """Tokens use the counters from 0 on."""
+LEAST_REST = 2.0**-24
+"""Half the distance from 1 to the next smaller number of single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,40 @@ def silence_odds(logp_SNV: Tensor, ids: tuple[int, ...]) -> list[SilenceOdds]:
     index_SN1 = torch.tensor(ids, device=logp_SNV.device).expand(len(logp_SNV), -1)[..., None]
     logprobs_SN = logp_SNV.gather(-1, index_SN1)[..., 0].tolist()
     others_SN = logp_SNV.scatter(-1, index_SN1, -torch.inf).logsumexp(-1).tolist()
-    found = []
-    for logprobs, others in zip(logprobs_SN, others_SN, strict=True):
-        rest = [-math.inf]
-        for logprob, other in zip(reversed(logprobs), reversed(others), strict=True):
-            rest.append(_logaddexp(other, logprob + rest[-1]))
-        found.append(SilenceOdds(ids, tuple(logprobs), tuple(reversed(rest))))
-    return found
+    return [
+        _odds(ids, logprobs, others)
+        for logprobs, others in zip(logprobs_SN, others_SN, strict=True)
+    ]
+
+
+def marker_odds(logprobs: Sequence[float], ids: tuple[int, ...]) -> SilenceOdds:
+    """From the marker's own log-probabilities, where those of the other tokens are not known.
+
+    1 − P_j is then no finer than they are: a token that is certain to single precision counts as
+    leaving LEAST_REST to the others.
+    """
+    return _odds(ids, logprobs, [log_others(logprob) for logprob in logprobs])
+
+
+def log_others(logprob: float) -> float:
+    """log(1 − π) from log π."""
+    return math.log(max(-math.expm1(logprob), LEAST_REST))
+
+
+def along_marker(
+    ids: Sequence[int], logprobs: Sequence[float], odds: SilenceOdds, *, spoken: bool
+) -> tuple[float, ...]:
+    """A drawn message's log π, known again from the odds as far as it follows the marker.
+
+    `spoken` makes it log q, that of a message drawn given that it is not silence.
+    """
+    known = list(logprobs)
+    for j, (token, marker) in enumerate(zip(ids, odds.ids, strict=False)):
+        if token != marker:
+            known[j] -= odds.log_rest[j] if spoken else 0.0
+            break
+        known[j] = odds.log_q_marker(j) if spoken else odds.logprobs[j]
+    return tuple(known)
 
 
 def decide(rule: SilenceRule, odds: SilenceOdds, seed: int) -> Choice:
@@ -70,6 +100,14 @@ def condition_on_speech(logp_V: Tensor, odds: SilenceOdds, j: int) -> None:
     """Turn log π into log q, in place, where the output so far is the marker's first j ids."""
     logp_V -= odds.log_rest[j]
     logp_V[odds.ids[j]] = odds.log_q_marker(j)
+
+
+def _odds(ids: tuple[int, ...], logprobs: Sequence[float], others: Sequence[float]) -> SilenceOdds:
+    """`others`: log(1 − π) of each of the marker's ids."""
+    rest = [-math.inf]
+    for logprob, other in zip(reversed(logprobs), reversed(others), strict=True):
+        rest.append(_logaddexp(other, logprob + rest[-1]))
+    return SilenceOdds(ids, tuple(logprobs), tuple(reversed(rest)))
 
 
 def _logaddexp(a: float, b: float) -> float:
