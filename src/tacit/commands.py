@@ -64,6 +64,7 @@ async def run_evaluation(
     summaries: list[Summary] = []
     async with open_rosters(config, teams, trained) as (rosters, grader):
         run = RunFolder.open(folder, config)
+        run.log_start()
         with episode_progress() as progress:
             for name, roster in rosters.items():
                 bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)

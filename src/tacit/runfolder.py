@@ -6,10 +6,15 @@ and a torn last line is passed over when reading.
 
 import json
 import os
+import platform
+import shlex
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,6 +23,9 @@ from tacit.errors import ConfigError
 from tacit.types import Episode
 
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
+
+Request = Literal["stop", "save"]
+"""What may be asked of a run under way: stop after this step, save a checkpoint now."""
 
 
 class RunFolder:
@@ -80,6 +88,29 @@ class RunFolder:
         with target.open("ab", buffering=0) as file:
             file.write(line + b"\n")
 
+    def log_start(self) -> None:
+        """Add when, how and with which versions the run was started or taken up again."""
+        start = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "versions": _versions(),
+            "host": os.uname().nodename,
+            "pid": os.getpid(),
+        }
+        self.append("started.jsonl", json.dumps(start).encode())
+
+    def ask(self, request: Request) -> None:
+        """Leave word for the process that runs it, which looks after each step."""
+        write_atomically(self.path / "asked" / request, b"")
+
+    def take(self, request: Request) -> bool:
+        """Whether it was asked for; asking once is taken once."""
+        try:
+            (self.path / "asked" / request).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
     def append_episode(self, name: str, episode: Episode) -> None:
         self.append(f"episodes/{name}.jsonl", EPISODE.dump_json(episode))
 
@@ -128,6 +159,16 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("tacit", "torch", "transformers", "vllm"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _is_torn(file: Path, name: str) -> bool:

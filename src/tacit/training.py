@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.markup import escape
 
@@ -24,7 +24,7 @@ from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
 from tacit.learn.setup import Stage, check_training, open_stage, spread
 from tacit.learn.track import check_trackers
 from tacit.learn.trainer import State, Trainer
-from tacit.runfolder import RunFolder
+from tacit.runfolder import Request, RunFolder
 from tacit.session import prices_of, seat, teams_of
 from tacit.statistics import Paired
 from tacit.types import Episode
@@ -38,8 +38,15 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
     run = RunFolder.check(folder, config)
     async with open_stage(config) as stage:
         _say_what(stage)
-        trainer = Trainer(stage, run, on_step=_step_line, on_note=_note)
+        for request in get_args(Request):
+            run.take(request)  # what was asked of an earlier process
+        trainer = Trainer(
+            stage, run, on_step=_step_line, on_note=_note, pause=lambda: run.take("stop")
+        )
         state = await trainer.train()
+        if state.step < config.train.steps and not state.stopped:
+            _note(f"stopped after step {state.step} as asked; the same command goes on")
+            return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
         assert state.best is not None
         episodes = {"untrained": list(run.episodes("eval-000000"))}
         for name, team in config.teams.items():

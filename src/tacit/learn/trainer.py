@@ -107,6 +107,7 @@ class Trainer:
         if not resumed:
             await self._check_budgets()
         RunFolder.open(self.run.path, config)  # only now, so that a refused run leaves nothing
+        self.run.log_start()
         tree = config.model_dump(mode="json")
         self.trackers = Fan(
             config.train.trackers, config.name, str(self.run.path / "tracker"), tree
@@ -119,6 +120,8 @@ class Trainer:
                 self._save()
                 break
             await self._step()
+            if self.run.take("save"):
+                self._save()
         check_frozen(self.stage.fingerprints, self.stage.frozen)
         self.trackers.close()
         return self.state
@@ -350,6 +353,8 @@ def _records(step: int, batch: Batch) -> list[bytes]:
     """Every episode of the step as a line: the play itself, its arm, reward parts, advantages."""
     lines = []
     for group in batch.groups:
+        other = [parts.task for parts in group.silent]
+        silent = {"task_if_silent": sum(other) / len(other)} if other else {}
         for number, (episode, parts) in enumerate(
             zip(group.played.spoken, group.spoken, strict=True)
         ):
@@ -357,6 +362,7 @@ def _records(step: int, batch: Batch) -> list[bytes]:
                 "step": step,
                 "reward": {"total": parts.total, "task": parts.task, **parts.charged},
                 "advantages": {role: values[number] for role, values in group.advantages.items()},
+                **silent,
             }
             whole = EPISODE.dump_json(episode)
             lines.append(whole[:-1] + b"," + json.dumps(extra).encode()[1:])
