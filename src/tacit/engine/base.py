@@ -6,6 +6,7 @@ with their log-probabilities; text-only engines (APIs) take the chat messages an
 
 import hashlib
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,6 +86,21 @@ class Engine(Protocol):
     async def generate(self, request: Request) -> Completion: ...
 
     async def close(self) -> None: ...
+
+
+class TrainedEngine(Engine, Protocol):
+    """One whose weights learn: the learner tells it, while it rests, that they have changed."""
+
+    version: int
+    """How many updates the weights it serves have seen; stamped on every completion."""
+
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """Inside, nothing is generated: the place to change weights."""
+        ...
+
+    async def refresh(self, version: int) -> None:
+        """Serve the weights as they are now, as this version. To be called inside `paused()`."""
+        ...
 
 
 def is_silence(text: str) -> bool:

@@ -16,13 +16,14 @@ import torch
 
 from tacit.engine.base import Completion, Request
 from tacit.engine.chat import Chat
+from tacit.engine.check import check_request
 from tacit.engine.lane import Lane
 from tacit.engine.load import LoadedModel
 from tacit.engine.plain import PlainLane
 from tacit.engine.probe import why_not_slots
 from tacit.engine.slots import Prefills, cache_length
 from tacit.engine.ticket import Ticket
-from tacit.errors import EngineError, PromptTooLong
+from tacit.errors import EngineError
 from tacit.types import ChatMessage, Usage
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,9 @@ class LocalEngine:
         return self._prefills.computed_tokens, self._prefills.shared_tokens
 
     async def generate(self, request: Request) -> Completion:
-        self._check(request)
+        if self._closed:
+            raise EngineError(f"{self.model}: the engine was closed")
+        check_request(request, self.model, self._context)
         answered = asyncio.get_running_loop().create_future()
         ticket = Ticket(request, self._chat.eos_ids, answered)
         self._inbox.append(ticket)
@@ -125,6 +128,10 @@ class LocalEngine:
         self._lanes.clear()
         self._prefills.clear()
 
+    async def refresh(self, version: int) -> None:
+        """The weights it shares with the learner are another version now. Inside `paused()`."""
+        self.version = version
+
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """No forward pass of this model runs inside this block: the place to change its weights.
@@ -141,25 +148,6 @@ class LocalEngine:
             yield
         finally:
             worker.release()
-
-    def _check(self, request: Request) -> None:
-        if self._closed:
-            raise EngineError(f"{self.model}: the engine was closed")
-        if not request.prompt_ids:
-            raise EngineError(f"{self.model}: a local engine needs prompt ids; see `encode`")
-        if request.silence and not request.silence.ids:
-            raise EngineError(f"{self.model}: a silence rule needs ids; see `silence_ids`")
-        room = request.sampling.max_tokens
-        marker = len(request.silence.ids) if request.silence else 0
-        if room < max(1, marker):
-            raise EngineError(
-                f"{self.model}: max_tokens is {room}, but silence alone takes {marker} tokens"
-            )
-        if len(request.prompt_ids) + room > self._context:
-            raise PromptTooLong(
-                f"{self.model}: a prompt of {len(request.prompt_ids)} tokens and max_tokens {room} "
-                f"exceed the context of {self._context}"
-            )
 
     def _completion(self, ticket: Ticket) -> Completion:
         assert ticket.stop is not None
