@@ -23,6 +23,7 @@ ORDER = (
     "runfolder",
     "rollout",
     "economy",
+    "changes",
     "evaluate",
     "session",
     "learn",

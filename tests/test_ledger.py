@@ -61,6 +61,11 @@ def test_reasoning_is_paid_once_as_part_of_what_is_generated() -> None:
     assert price.of(Usage(generated=50, reasoning=40)) == price.of(Usage(generated=50))
 
 
+def test_reasoning_may_have_a_price_of_its_own() -> None:
+    price = Price(input=1.0, output=10.0, reasoning=3.0)
+    assert price.of(Usage(generated=50, reasoning=40)) == pytest.approx((10 * 10 + 40 * 3) / 1e6)
+
+
 def test_the_ledger_sums_by_agent_and_model() -> None:
     hinter, actor = ledger(EPISODES, TABLE)
     assert (hinter.agent, hinter.model, hinter.calls, hinter.turns) == ("hinter", "small", 2, 1)
@@ -110,6 +115,8 @@ def test_a_price_table_is_read(tmp_path: Path) -> None:
         ("date: 2026-01-01\nmodels: {a: {input: 1}}", "needs `date:` and `models:`.*output"),
         ("date: 2026-01-01\nmodels: {a: {input: 1, output: 1, outptu: 2}}", "outptu"),
         ("models: {a: {input: 1, output: 1}}", "'date'"),
+        ("date: last week\nmodels: {a: {input: 1, output: 1}}", "last week"),
+        ("date: 2026-01-01\nmodels: {a: {input: 1, output: 1, reasoning: -2}}", "got -2"),
         ("date: 2026-01-01\nmodels: [a]", "needs `date:` and `models:`"),
         ("", "needs `date:` and `models:`"),
         ("models: {", "needs `date:` and `models:`"),

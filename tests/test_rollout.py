@@ -8,7 +8,7 @@ import pytest
 
 from scripted_teams import TASK, scripted
 from tacit.engine.base import Request
-from tacit.errors import ConfigError, EngineError, GradingError, RunError
+from tacit.errors import ConfigError, EngineError, GradingError, Refused, RunError, SpendCap
 from tacit.rollout import Job, play_all, play_episode
 from tacit.team.team import Setting, Team
 from tacit.types import Episode, Grade, Message, Task
@@ -195,3 +195,41 @@ async def test_a_thousand_at_once() -> None:
 
 async def test_no_jobs_are_no_episodes() -> None:
     assert await play_all(scripted("solo", {"actor": ["x"]}), []) == []
+
+
+async def test_a_server_that_refuses_us_stops_everything_at_once() -> None:
+    asked = 0
+
+    def script(request: Request) -> str | Exception:
+        nonlocal asked
+        asked += 1
+        return Refused("wrong key") if number_in(request) == 3 else r"\boxed{1}"
+
+    with pytest.raises(Refused, match="wrong key"):
+        await play_all(scripted("solo", {"actor": script}), jobs(500), concurrency=4)
+    assert asked < 10
+
+
+async def test_a_cap_lets_those_under_way_finish_and_begins_no_more() -> None:
+    done: list[Episode] = []
+    with pytest.raises(SpendCap, match="no money left"):
+        await play_all(
+            scripted("solo", {"actor": failing_on(1)}),
+            jobs(50),
+            concurrency=4,
+            on_episode=done.append,
+            capped=lambda: "no money left" if len(done) >= 10 else None,
+        )
+    assert 10 <= len(done) <= 10 + 4
+    assert sorted(int(e.task_id.removeprefix("sum/")) for e in done) == list(range(len(done)))
+
+
+async def test_a_cap_reached_by_the_last_episode_stops_nothing() -> None:
+    done: list[Episode] = []
+    await play_all(
+        scripted("solo", {"actor": failing_on()}),
+        jobs(5),
+        on_episode=done.append,
+        capped=lambda: "no money left" if len(done) >= 5 else None,
+    )
+    assert len(done) == 5

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
+from tacit.changes import Changed, changes, count
 from tacit.config import EvaluationConfig
 from tacit.economy.ledger import PriceTable, ledger
 from tacit.errors import ConfigError
@@ -14,7 +15,7 @@ from tacit.grading import grade, read_answer
 from tacit.rollout import Grader, Job, play_all
 from tacit.runfolder import RunFolder
 from tacit.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
-from tacit.team.prompts import PARTS
+from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Episode, Task, Usage
@@ -63,6 +64,8 @@ class Summary:
     spoken_accuracy: float | None
     leaks: float | None
     """Share of helper messages that already hold the final answer."""
+    changed: Changed | None
+    """What the helpers changed, where the tasks were also played without them."""
     money: float | None
     money_per_solved: float | None
     agents: list[AgentSummary]
@@ -81,10 +84,12 @@ async def evaluate_team(
     seed: int = 0,
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
+    muted: frozenset[str] = frozenset(),
+    capped: Callable[[], str | None] = lambda: None,
 ) -> list[Episode]:
     """Play what is missing in the run folder and return all episodes, in task order.
 
-    Failed episodes are tried again the next time.
+    Failed episodes are tried again the next time. `muted` roles say nothing and cost nothing.
     """
     _pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
@@ -105,7 +110,7 @@ async def evaluate_team(
         for episode in list(have.values()):
             on_episode(episode)
     missing = [
-        Job(task, Setting(seed=seed, sample=sample))
+        Job(task, Setting(seed=seed, sample=sample, muted=muted))
         for (task_id, sample), task in wanted.items()
         if (task_id, sample) not in have
     ]
@@ -116,6 +121,7 @@ async def evaluate_team(
         grader=grader,
         on_episode=keep,
         succeeded=len(have),
+        capped=capped,
     )
     return [have[key] for key in wanted]
 
@@ -139,8 +145,12 @@ def summarise(
     tasks: Sequence[Task],
     settings: EvaluationConfig,
     prices: PriceTable | None = None,
+    without: Sequence[Episode] = (),
 ) -> Summary:
-    """The numbers of one team. Failed episodes are counted and left out of everything else."""
+    """The numbers of one team. Failed episodes are counted and left out of everything else.
+
+    `without` are plays of the same tasks with the helpers left out.
+    """
     everything = list(episodes)
     done = [episode for episode in everything if episode.grade]
     by_task = scores(done)
@@ -170,6 +180,7 @@ def summarise(
         silent_accuracy=_share_right(episode for episode, silent in chose if silent),
         spoken_accuracy=_share_right(episode for episode, silent in chose if not silent),
         leaks=_leaks(done, references),
+        changed=count(changes(done, without)) if without else None,
         money=money / max(1, len(done)) if money is not None else None,
         money_per_solved=money / solved if money is not None and solved else None,
         agents=_agents(done, prices),
@@ -278,10 +289,6 @@ def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | No
         if not call.silent and call.part in HELPING_PARTS
     ]
     return fmean(found) if found else None
-
-
-HELPING_PARTS = {part for part, text in PARTS.items() if "{instruction}" not in text}
-"""Who answers is told how the answer must be given; all others help."""
 
 
 def holds_answer(text: str, answer: str) -> bool:

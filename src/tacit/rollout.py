@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from tacit.errors import EngineError, GradingError, RunError
+from tacit.errors import EngineError, GradingError, Refused, RunError, SpendCap
 from tacit.grading import grade
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -28,12 +28,17 @@ async def play_episode(
     grader: Grader = grade,
     on_call: Callable[[Call], None] | None = None,
 ) -> Episode:
-    """Play and grade one task. Only failures of engines and graders are caught; bugs are not."""
+    """Play and grade one task. Only failures of engines and graders are caught; bugs are not.
+
+    A server that refuses us altogether is no failure of one episode, and is not caught either.
+    """
     team = roster.seat(job.task, job.setting, on_call)
     answer, graded, error = "", None, None
     try:
         answer = (await roster.play(team)).text
         graded = await grader(job.task, answer)
+    except Refused:
+        raise
     except (EngineError, GradingError) as failure:
         error = f"{type(failure).__name__}: {failure}"
     return Episode(
@@ -56,11 +61,13 @@ async def play_all(
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
     succeeded: int = 0,
+    capped: Callable[[], str | None] = lambda: None,
 ) -> list[Episode]:
     """Play every job, at most so many at once; episodes come back in the order of the jobs.
 
     When the first episodes all fail there is no point in going on: RunError with the reason, unless
-    some `succeeded` before.
+    some `succeeded` before. Where `capped` gives a reason no more are begun; those under way
+    are finished, and then it is SpendCap with that reason.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))
@@ -68,7 +75,7 @@ async def play_all(
 
     async def player() -> None:
         nonlocal succeeded
-        while queue:
+        while queue and not capped():
             number, job = queue.pop()
             # A task of its own, so that the critical path of one episode never leaks into the next.
             episode = await asyncio.create_task(play_episode(roster, job, grader=grader))
@@ -82,6 +89,8 @@ async def play_all(
     async with _plain_errors(), asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(queue))):
             group.create_task(player())
+    if queue:
+        raise SpendCap(str(capped()))
     return [done[number] for number in sorted(done)]
 
 

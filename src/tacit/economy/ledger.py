@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 import yaml
@@ -14,16 +15,21 @@ from tacit.types import Call, Episode, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Money per million tokens. Cached prompt tokens cost `cached`, or as much as others."""
+    """Money per million tokens. Cached prompt tokens and reasoning may have prices of their own."""
 
     input: float
     output: float
     cached: float | None = None
+    """Where not given: as `input`."""
+    reasoning: float | None = None
+    """Where not given: as `output`."""
 
     def of(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached
-        fresh = usage.prompt - usage.cached
-        return (fresh * self.input + usage.cached * cached + usage.generated * self.output) / 1e6
+        reasoning = self.output if self.reasoning is None else self.reasoning
+        read = (usage.prompt - usage.cached) * self.input + usage.cached * cached
+        said = (usage.generated - usage.reasoning) * self.output + usage.reasoning * reasoning
+        return (read + said) / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,26 +49,33 @@ class PriceTable:
 
 
 def load_prices(path: str | Path) -> PriceTable:
-    """Read `date:`, `currency:` and `models: {name: {input:, output:, cached:}}`."""
+    """Read `date:`, `currency:` and `models: {name: {input:, output:, cached:, reasoning:}}`."""
     try:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         models = {str(name): Price(**price) for name, price in tree["models"].items()}
-        date, currency = str(tree["date"]), str(tree.get("currency", "USD"))
+        day, currency = str(date.fromisoformat(str(tree["date"]))), str(tree.get("currency", "USD"))
     except OSError as error:
         raise ConfigError(f"prices: `{path}` cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (
+        yaml.YAMLError,
+        UnicodeDecodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:
         raise ConfigError(
             f"prices: `{path}` needs `date:` and `models:` with `input:` and `output:` "
             f"per million tokens ({' '.join(str(error).split())})"
         ) from None
     for name, price in models.items():
-        for amount in (price.input, price.output, price.cached or 0.0):
+        for amount in (price.input, price.output, price.cached or 0.0, price.reasoning or 0.0):
             if type(amount) not in (int, float) or not 0 <= amount < math.inf:
                 raise ConfigError(
                     f"prices: `{path}`: the price of `{name}` must be numbers of 0 or more, "
                     f"got {amount!r}"
                 )
-    return PriceTable(date=date, currency=currency, models=models)
+    return PriceTable(date=day, currency=currency, models=models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,9 @@ PARTS: dict[str, str] = {
 }
 """Our own role texts. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""
 
+HELPING_PARTS = {part for part, text in PARTS.items() if "{instruction}" not in text}
+"""Who answers is told how the answer must be given; all others help."""
+
 SILENCE_SENTENCE = (
     f"If you have nothing useful to add, reply with exactly {SILENCE_MARKER} and nothing else."
 )

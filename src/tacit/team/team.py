@@ -98,6 +98,8 @@ class Setting:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     """Role → how its choice to speak is made; free when not named."""
     floor: float = 0.0
+    muted: frozenset[str] = frozenset()
+    """Roles that are not asked at all, as if they had been silent and that were free."""
     answering: Answering = Answering()
 
 
@@ -189,6 +191,8 @@ class Seat:
         `final` says that the topology returns this message: whoever asked can hear it being said.
         """
         agent, setting = self.agent, self.team.setting
+        if agent.role in setting.muted:
+            return Message(agent.name, silent=True)
         allowed = silent and agent.may_be_silent
         part = part or agent.part
         messages = build(

@@ -1,0 +1,72 @@
+"""What helpers changed: every episode beside the same task played without them.
+
+It says something where whoever answers is deterministic; otherwise chance changes answers too.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tacit.team.prompts import HELPING_PARTS
+from tacit.types import Episode
+
+
+class Effect(StrEnum):
+    """What an episode's helpers did to its answer."""
+
+    HELPED = "helped"  # wrong without them, right with them
+    HARMED = "harmed"  # right without them, wrong with them
+    SAME = "same"  # they spoke, and it made no difference
+    SILENT = "silent"  # they said nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One episode, and what its helpers' messages did."""
+
+    task_id: str
+    sample: int
+    effect: Effect
+    right: bool
+    """With them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """How many episodes there are of each effect."""
+
+    helped: int = 0
+    harmed: int = 0
+    same: int = 0
+    silent: int = 0
+
+    @property
+    def episodes(self) -> int:
+        return self.helped + self.harmed + self.same + self.silent
+
+
+def changes(episodes: Iterable[Episode], without: Iterable[Episode]) -> list[Change]:
+    """Every graded episode whose task has a graded play without helpers."""
+    alone = {episode.task_id: episode.grade.right for episode in without if episode.grade}
+    return [
+        Change(
+            task_id=episode.task_id,
+            sample=episode.sample,
+            effect=_effect(episode, alone[episode.task_id], episode.grade.right),
+            right=episode.grade.right,
+        )
+        for episode in episodes
+        if episode.grade and episode.task_id in alone
+    ]
+
+
+def count(found: Iterable[Change]) -> Changed:
+    return Changed(**{str(effect): n for effect, n in Counter(c.effect for c in found).items()})
+
+
+def _effect(episode: Episode, alone: bool, right: bool) -> Effect:
+    if right != alone:
+        return Effect.HELPED if right else Effect.HARMED
+    spoke = any(call.part in HELPING_PARTS and not call.silent for call in episode.calls)
+    return Effect.SAME if spoke else Effect.SILENT
