@@ -200,10 +200,12 @@ async def test_no_jobs_are_no_episodes() -> None:
 async def test_a_server_that_refuses_us_stops_everything_at_once() -> None:
     asked = 0
 
-    def script(request: Request) -> str | Exception:
+    def script(request: Request) -> str:
         nonlocal asked
         asked += 1
-        return Refused("wrong key") if number_in(request) == 3 else r"\boxed{1}"
+        if number_in(request) == 3:
+            raise Refused("wrong key")
+        return r"\boxed{1}"
 
     with pytest.raises(Refused, match="wrong key"):
         await play_all(scripted("solo", {"actor": script}), jobs(500), concurrency=4)

@@ -1,8 +1,8 @@
 """What a run has paid the servers it asks: a receipt for every answer, kept in its folder; a cap.
 
-Receipts survive whatever ends a run, so what was paid before it was stopped or killed counts when it
-goes on. Kept answers cost nothing and have no receipt. An answer that was lost on its way back may
-have been charged all the same: nobody can know that here.
+Receipts survive whatever ends a run, so what was paid before it was killed counts when it goes on.
+Kept answers cost nothing and have no receipt. An answer that was lost on its way back may have been
+charged all the same: nobody can know that here.
 """
 
 from collections.abc import Iterable
