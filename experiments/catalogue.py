@@ -228,7 +228,7 @@ _AGENTPO: Tree = {"loss": {"name": "grpo"}, "silence": {"exploration": "none"}}
 _HINT = _trained(hint(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO)
 _SILENT_HINT = _trained(
     hint(TRAINING_ACTOR_TOKENS, trained=True, silent=True),
-    budget={"tokens": 330},
+    budget={"tokens": 360},
     silence={"exploration": "arms"},
 )
 _DIALOGUE = _trained(

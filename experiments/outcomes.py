@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.evaluate import HELPING_PARTS, holds_answer
+from tacit.evaluate import holds_answer
+from tacit.team.prompts import HELPING_PARTS
 from tacit.types import Call, Episode, Stop, Task
 
 Columns = dict[str, Any]
+BY_TASK = ("ids", "right", "leak", "path", "level", "right_calls", "base_loss")
 
 
 def columns(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Columns:
@@ -38,6 +40,24 @@ def columns(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Columns:
 def spread(column: Any, length: int) -> list[Any]:
     """A column as a list, whichever way it is kept."""
     return list(column) if isinstance(column, list | str) else [column] * length
+
+
+def chosen(tree: Mapping[str, Any], ids: Sequence[str]) -> Columns:
+    """The columns of some of the tasks, in the order given."""
+    place = {task: i for i, task in enumerate(tree["ids"])}
+    places = [place[task] for task in ids]
+
+    def pick(column: Any) -> Any:
+        if isinstance(column, str):
+            return "".join(column[i] for i in places)
+        return [column[i] for i in places] if isinstance(column, list) else column
+
+    calls = {
+        kind: {name: pick(column) for name, column in columns.items()}
+        for kind, columns in tree["calls"].items()
+    }
+    kept = {name: pick(tree[name]) for name in BY_TASK if name in tree}
+    return {**tree, **kept, "calls": calls}
 
 
 def _ids(ids: Sequence[str]) -> tuple[str, list[str]]:

@@ -1,0 +1,47 @@
+"""What the page is filled with: every table, plot and number, as text made from the results.
+
+A block is a function of the results and of the words after its name. Where nothing was measured yet
+it says so.
+"""
+
+from collections.abc import Callable
+
+from experiments.blocks.agentpo import (
+    costly_table,
+    elsewhere_table,
+    main_table,
+    maths_table,
+    samples_table,
+)
+from experiments.blocks.bars import accuracy, bars_table, change, problems, tokens
+from experiments.blocks.costs import frontier_table, pending, price_of_points, time_table
+from experiments.blocks.dialogue import controls_table, dialogue_table, sizes_table
+from experiments.blocks.honesty import codes_table, leaks_table
+from experiments.blocks.pictures import PLOTS
+from experiments.blocks.silence import difficulty_table, silence_table
+
+__all__ = ["BLOCKS", "PLOTS"]
+
+BLOCKS: dict[str, Callable[..., str]] = {
+    "accuracy": accuracy,
+    "bars": bars_table,
+    "change": change,
+    "codes": codes_table,
+    "controls": controls_table,
+    "costly": costly_table,
+    "dialogue": dialogue_table,
+    "difficulty": difficulty_table,
+    "elsewhere": elsewhere_table,
+    "frontier": frontier_table,
+    "leaks": leaks_table,
+    "main": main_table,
+    "maths": maths_table,
+    "pending": pending,
+    "price": price_of_points,
+    "problems": problems,
+    "samples": samples_table,
+    "silence": silence_table,
+    "sizes": sizes_table,
+    "time": time_table,
+    "tokens": tokens,
+}

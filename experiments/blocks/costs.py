@@ -1,0 +1,105 @@
+"""What accuracy costs: the frontier, and the time that the experiments took."""
+
+from collections.abc import Sequence
+
+from experiments.blocks.rows import (
+    CONSISTENCY,
+    GSM8K,
+    HINT,
+    MISSING,
+    every,
+    get,
+    percent,
+    table,
+)
+from experiments.catalogue import EXPERIMENTS
+from experiments.records import Measured, Results
+
+
+def frontier_table(results: Results) -> str:
+    """On the problems that all teams were measured on: who is beaten in both, and by whom."""
+    teams = on_shared(every(results, GSM8K))
+    rows, best = [], -1.0
+    for team in sorted(teams, key=lambda t: (t.generated.mean, -t.accuracy.mean)):
+        on = team.accuracy.mean > best
+        best = max(best, team.accuracy.mean)
+        rows.append(
+            (
+                team.label,
+                percent(team.accuracy.mean),
+                f"{team.generated.mean:.0f}",
+                f"{team.path:.0f}",
+                "yes" if on else "",
+            )
+        )
+    return table(("team", "accuracy %", "generated", "critical path", "on the frontier"), rows)
+
+
+def on_shared(teams: Sequence[Measured]) -> list[Measured]:
+    """Teams on the tasks that the least measured one has."""
+    if not teams:
+        return []
+    fewest = min(teams, key=lambda team: len(team.ids))
+    ids = [task for task in fewest.ids if all(task in {*team.ids} for team in teams)]
+    return [team.only(ids) for team in teams]
+
+
+def price_of_points(results: Results) -> str:
+    """What self-consistency pays for every point it is ahead."""
+    team, other = get(results, HINT), get(results, CONSISTENCY)
+    if not team or not other:
+        return MISSING
+    ahead = 100 * (other.accuracy.mean - team.accuracy.mean)
+    more = other.generated.mean - team.generated.mean
+    if ahead <= 0:
+        return (
+            f"Self-consistency is not ahead: {-ahead:.1f} points behind the trained hint at "
+            f"{other.generated.mean / team.generated.mean:.1f} times its tokens."
+        )
+    return (
+        f"Self-consistency is {ahead:.1f} points ahead of the trained hint and pays "
+        f"{more:.0f} tokens a problem more for it: {more / ahead:.0f} tokens for every point."
+    )
+
+
+def time_table(results: Results) -> str:
+    rows = []
+    for name, runs in results.runs.items():
+        for seed, run in runs.items():
+            seconds = (run.get("training") or {}).get("seconds", {})
+            calls = run["calls"]
+            rows.append(
+                (
+                    f"{name}, seed {seed}",
+                    str((run.get("training") or {}).get("steps", "")),
+                    *(f"{seconds[k]:.0f}" if k in seconds else "" for k in PHASES),
+                    f"{sum(one['seconds'] for one in run['evaluations'].values()):.0f}",
+                    f"{sum(call['seconds'] for call in calls):.0f}",
+                    ", ".join(sorted({call["device"] for call in calls})),
+                    max((call["date"] for call in calls), default=""),
+                )
+            )
+    head = (
+        "run", "steps", "play s", "update s", "validation s", "test s", "whole process s", "on",
+        "date",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+PHASES = ("rollout", "update", "evaluate")
+
+
+def pending(results: Results, item: str) -> str:
+    """What of a section was not run, with its command and what it would take."""
+    lines = []
+    for one in EXPERIMENTS.values():
+        if one.item != int(item):
+            continue
+        done = {seed for seed, run in results.seeds(one.name).items() if run["finished"]}
+        if missing := [seed for seed in one.seeds if seed not in done]:
+            seeds = ", ".join(map(str, missing))
+            lines.append(
+                f"- {one.title} (seed {seeds}): `python -m experiments {one.name} --seed "
+                f"{missing[0]} --model MODEL --data DATA`, about {one.minutes:.0f} GPU minutes."
+            )
+    return "\n".join(["Not run, or not to the end:", "", *lines]) if lines else ""

@@ -1,0 +1,94 @@
+"""Whether trained messages are honest help: answers given away, private codes, robustness."""
+
+from statistics import fmean
+
+import numpy as np
+
+from experiments.blocks.rows import SOLO, TRAINED, get, interval, percent, points, table
+from experiments.records import Measured, Results, difference
+
+
+def leaks_table(results: Results) -> str:
+    """How many messages hold the answer already, and the gain without those."""
+    solo, rows = get(results, SOLO), []
+    for name in TRAINED:
+        team = results.measured(name, "trained")
+        if not team or not solo or {*team.ids} != {*solo.ids}:
+            continue
+        leak = team.column("leak")
+        clean = np.where(leak == 1, solo.right_ST, team.right_ST)
+        tasks = [t for t, column in zip(team.ids, leak.T, strict=True) if not (column == 1).any()]
+        some = difference(solo.only(tasks), team.only(tasks)) if tasks else None
+        rows.append(
+            (
+                name,
+                percent(float(np.nanmean(leak))) if not np.isnan(leak).all() else "",
+                points(difference(solo, team)),
+                f"{points(some)} on {len(tasks)}",
+                f"{100 * float(np.nanmean(clean) - np.nanmean(solo.right_ST)):+.1f}",
+            )
+        )
+    head = (
+        "team", "messages that hold the answer %", "gain over solo, points",
+        "gain on problems whose message does not", "gain if such messages were dropped",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def codes_table(results: Results) -> str:
+    """Whether the messages are plain language: to the base model, to a paraphraser, to others."""
+    rows = []
+    for name in TRAINED:
+        team = results.measured(name, "trained")
+        if not team:
+            continue
+        others = {
+            check: results.measured(name, check)
+            for check in (
+                "reworded", "other role prompt", "wrong teammate", "wrong teammate alone",
+                "wrong teammate untrained",
+            )
+        }  # fmt: skip
+        alone = others["wrong teammate alone"] or others["wrong teammate untrained"]
+        training = list(results.training(name).values())
+        losses = [one["curves"].get("train/base_loss", []) for one in training]
+        first = [x for curve in losses for x in curve[:5] if x is not None]
+        last = [x for curve in losses for x in curve[-5:] if x is not None]
+        rows.append(
+            (
+                name,
+                f"{fmean(first):.2f} → {fmean(last):.2f}" if first and last else "",
+                _base_loss(team),
+                *(
+                    points(difference(team, other)) if other else ""
+                    for other in (others["reworded"], others["other role prompt"])
+                ),
+                interval(others["wrong teammate"].accuracy) if others["wrong teammate"] else "",
+                interval(alone.accuracy) if alone else "",
+            )
+        )
+    head = (
+        "team", "base loss in training, nats a token, first → last five steps",
+        "base loss when measured", "messages reworded, points", "role prompt reworded, points",
+        "with a wrong teammate %", "wrong teammate without the trained one %",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def _base_loss(team: Measured) -> str:
+    """Mean negative log-probability a token of the trained agents' messages under the base."""
+    if "base_loss" not in team.columns[0]:
+        return ""
+    agents = {
+        kind
+        for one in team.columns
+        for kind in one["calls"]
+        if one["team"]["agents"]
+        .get(kind.partition("/")[0].rstrip("0123456789 "), {})
+        .get("trained")
+    }
+    loss = team.column("base_loss")
+    silent = sum(team.column(f"calls.{k}.silent") for k in agents)
+    tokens = sum(team.column(f"calls.{k}.generated") for k in agents)
+    spoken = ~np.isnan(loss) & (np.asarray(silent) == 0)
+    return f"{loss[spoken].sum() / np.asarray(tokens)[spoken].sum():.2f}" if spoken.any() else ""

@@ -1,0 +1,82 @@
+"""The plots of the page."""
+
+from collections.abc import Callable, Mapping
+
+from experiments import plots
+from experiments.blocks.costs import on_shared
+from experiments.blocks.rows import GSM8K, every
+from experiments.records import Results
+
+
+def frontier_plot(results: Results) -> str | None:
+    teams = on_shared(every(results, GSM8K))
+    if not teams:
+        return None
+    shown = [
+        plots.Point(
+            team.label.partition(" (")[0],
+            team.generated.mean,
+            100 * team.accuracy.mean,
+            100 * team.accuracy.low,
+            100 * team.accuracy.high,
+            strong="trained" in team.label and "untrained" not in team.label,
+        )
+        for team in teams
+    ]
+    title = f"GSM8K, {len(teams[0].ids)} problems"
+    return plots.scatter(title, shown, "generated tokens a problem", "accuracy %")
+
+
+def _training_plot(
+    names: Mapping[str, str], curve: str, title: str, label: str, scale: float = 1.0
+) -> Callable[[Results], str | None]:
+    def draw(results: Results) -> str | None:
+        series = {
+            f"{shown}, seed {seed}": [
+                (step + 1, scale * value)
+                for step, value in enumerate(training["curves"].get(curve, ()))
+                if value is not None
+            ]
+            for name, shown in names.items()
+            for seed, training in results.training(name).items()
+        }
+        series = {name: line for name, line in series.items() if len(line) > 1}
+        return plots.curves(title, series, "step", label) if series else None
+
+    return draw
+
+
+def validation_plot(results: Results) -> str | None:
+    series = {
+        f"{name}, seed {seed}": [
+            (step, 100 * value)
+            for step, value in zip(
+                training["validation"]["step"], training["validation"]["accuracy"], strict=True
+            )
+        ]
+        for name in ("hint", "critic", "silence-arms", "gspo")
+        for seed, training in results.training(name).items()
+    }
+    series = {name: line for name, line in series.items() if len(line) > 1}
+    if not series:
+        return None
+    return plots.curves("Validation accuracy", series, "step", "accuracy %")
+
+
+_MODES = {f"silence-{mode}": mode for mode in ("arms", "floor", "none")}
+PLOTS: dict[str, Callable[[Results], str | None]] = {
+    "frontier-gsm8k": frontier_plot,
+    "validation": validation_plot,
+    "silence": _training_plot(
+        _MODES, "silence/hinter", "π(silence) of the hinter in training", "%", 100.0
+    ),
+    "hint-training": _training_plot(
+        {"hint": "hint"}, "accuracy/sampled", "Sampled accuracy in training", "%", 100.0
+    ),
+    "gspo-tokens": _training_plot(
+        {"gspo": "dual control", "gspo-no-cost": "λ = 0"},
+        "cost/tokens",
+        "Tokens an episode in training",
+        "generated tokens",
+    ),
+}

@@ -1,0 +1,123 @@
+"""Which teams the page speaks of, where their numbers are, and how numbers are written."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from experiments.records import Array, Difference, Measured, Results
+from tacit.statistics import Estimate
+from tacit.team.prompts import HELPING_PARTS
+
+NOTHING = "not measured yet"
+MISSING = f"*{NOTHING.capitalize()}.*"
+Row = tuple[str, str, str]
+"""What the page calls a team, its experiment, its evaluation."""
+
+SOLO: Row = ("solo", "baselines", "solo")
+UNTRAINED_HINT: Row = ("untrained hint", "baselines", "untrained hint")
+HINT: Row = ("trained hint", "hint", "trained")
+"""The headline; chosen among the trained hinters on validation tasks."""
+DIALOGUE: Row = ("trained dialogue", "gspo", "trained")
+UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
+CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
+ROLES: Row = ("role assignment", "baselines", "role assignment")
+REFINE: Row = ("self-refine", "baselines-costly", "self refine")
+DEBATE: Row = ("debate (3 agents, 2 rounds)", "baselines-costly", "debate")
+EVO: Row = ("EvoAgent", "baselines-costly", "EvoAgent")
+GSM8K: tuple[Row, ...] = (
+    SOLO,
+    UNTRAINED_HINT,
+    ("untrained hint, may be silent", "baselines", "untrained hint that may be silent"),
+    ("untrained rewriting (the paper's prompt)", "baselines", "untrained rewriting"),
+    ("untrained critic", "baselines", "untrained critic"),
+    UNTRAINED_DIALOGUE,
+    ROLES,
+    ("step-back", "baselines", "step back"),
+    CONSISTENCY,
+    REFINE,
+    DEBATE,
+    ("quality-diversity", "baselines-costly", "quality diversity"),
+    EVO,
+    HINT,
+    ("trained rewriting (the paper's prompt)", "hint-rewriting", "trained"),
+    ("trained critic", "critic", "trained"),
+    ("trained hint with silence (`arms`)", "silence-arms", "trained"),
+    DIALOGUE,
+    ("Actor fine-tuned", "actor-finetune", "trained"),
+    ("trained hint, SmolLM2-135M", "hint-small", "trained"),
+)
+TRAINED = ("hint", "hint-rewriting", "critic", "silence-arms", "gspo")
+SEVEN = {
+    "gsm8k": ("gspo", "trained"),
+    "math500": ("gspo-math", "trained"),
+    "humaneval": ("gspo-code", "humaneval"),
+    "mbpp": ("gspo-code", "mbpp"),
+    "strategyqa": ("gspo-strategyqa", "strategyqa"),
+    "sports_understanding": ("gspo-strategyqa", "sports understanding"),
+    "checkmate_in_one": ("gspo", "checkmate"),
+}
+"""Where the trained dialogue's numbers of each benchmark are."""
+MATHS = ("math500", "amc23", "minerva_math", "olympiadbench", "aime24")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table: words to the left, numbers to the right."""
+    body = [f"| {' | '.join(row)} |" for row in rows]
+    if not body:
+        return MISSING
+    marks = ["---", *("---:" for _ in head[1:])]
+    return "\n".join([f"| {' | '.join(head)} |", f"|{'|'.join(marks)}|", *body])
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def interval(value: Estimate, scale: float = 100.0) -> str:
+    low, high = (f"{scale * bound:.1f}" for bound in (value.low, value.high))
+    return f"{scale * value.mean:.1f} [{low}, {high}]"
+
+
+def points(test: Difference | None) -> str:
+    """`+5.2 [3.1, 7.4], p 0.0003`."""
+    if test is None:
+        return ""
+    low, high = (f"{100 * bound:+.1f}" for bound in (test.difference.low, test.difference.high))
+    return f"{100 * test.difference.mean:+.1f} [{low}, {high}], p {_p(test.p)}"
+
+
+def _p(p: float) -> str:
+    return "< 1e-6" if p < 1e-6 else f"{p:.2g}"
+
+
+def get(results: Results, row: Row) -> Measured | None:
+    label, experiment, evaluation = row
+    return results.measured(experiment, evaluation, label)
+
+
+def every(results: Results, rows: Iterable[Row]) -> list[Measured]:
+    return [found for row in rows if (found := get(results, row))]
+
+
+def seeds_of(team: Measured) -> str:
+    by_seed = [percent(float(np.nanmean(one))) for one in team.right_ST]
+    return "1" if len(by_seed) == 1 else f"{len(by_seed)}: {', '.join(by_seed)}"
+
+
+def roles_of(team: Measured) -> str:
+    means = ((k, float(np.nanmean(team.column(f"calls.{k}.generated")))) for k in team.kinds)
+    return ", ".join(f"{kind.replace('/', ' as ')} {mean:.0f}" for kind, mean in means)
+
+
+def said(team: Measured) -> float:
+    """Tokens of messages to teammates, by those who were not asked for the answer."""
+    kinds = [kind for kind in team.kinds if kind.rpartition("/")[2] in HELPING_PARTS]
+    return sum(float(np.nanmean(team.column(f"calls.{kind}.generated"))) for kind in kinds)
+
+
+def silent_share(team: Measured) -> Array:
+    """Seeds × tasks: the share of the calls with a choice that were silent."""
+    kinds = [kind for kind in team.kinds if kind.rpartition("/")[2] in HELPING_PARTS]
+    silent = sum((team.column(f"calls.{kind}.silent") for kind in kinds), np.zeros(1))
+    calls = sum((team.column(f"calls.{kind}.calls") for kind in kinds), np.zeros(1))
+    return np.asarray(silent / np.maximum(1, calls))

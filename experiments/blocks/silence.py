@@ -1,0 +1,91 @@
+"""Silence: what becomes of it in training, when a team speaks, and what that does."""
+
+import numpy as np
+
+from experiments.blocks.rows import (
+    CONSISTENCY,
+    MISSING,
+    SOLO,
+    get,
+    interval,
+    percent,
+    points,
+    silent_share,
+    table,
+)
+from experiments.records import Results, difference
+
+
+def silence_table(results: Results) -> str:
+    """The three ways of exploring silence: its course in training and what came of it."""
+    solo, rows = get(results, SOLO), []
+    for mode in ("arms", "floor", "none"):
+        training = next(iter(results.training(f"silence-{mode}").values()), None)
+        team = results.measured(f"silence-{mode}", "trained", mode)
+        if not training or not team:
+            continue
+        curve = training["curves"].get("silence/hinter", [])
+        course = " → ".join(percent(curve[i]) for i in _moments(len(curve)))
+        rows.append(
+            (
+                f"`{mode}`",
+                str(training["steps"]),
+                course,
+                percent(float(np.nanmean(silent_share(team)))),
+                interval(team.accuracy),
+                points(difference(solo, team)) if solo else "",
+                f"{team.generated.mean:.1f}",
+            )
+        )
+    head = (
+        "exploration", "steps", "π(silence) in training %, at the start, half-way, at the end",
+        "silent when measured %", "accuracy %", "against solo, points", "generated",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def _moments(length: int) -> list[int]:
+    return sorted({0, length // 2, length - 1}) if length else []
+
+
+BINS = ((0, 0), (1, 2), (3, 5), (6, 7), (8, 8))
+"""Of eight sampled answers of the Actor alone, so many right."""
+
+
+def difficulty_table(results: Results, experiment: str) -> str:
+    """When the team speaks and what that does, by the Actor's own success on the problem."""
+    solo, sampled = get(results, SOLO), get(results, CONSISTENCY)
+    team = results.measured(experiment, "trained")
+    if not (solo and sampled and team):
+        return MISSING
+    ids = [task for task in team.ids if task in {*solo.ids} & {*sampled.ids}]
+    solo, sampled, team = solo.only(ids), sampled.only(ids), team.only(ids)
+    alone, together = solo.right_ST[0], team.right_ST
+    spoken = silent_share(team) < 1
+    successes = sampled.column("right_calls")[0]
+    rows = []
+    for low, high in (*BINS, (0, 8)):
+        mine = (successes >= low) & (successes <= high)
+        if not mine.any():
+            continue
+        loud = spoken[:, mine]
+        helped = (together[:, mine] > alone[mine]) & loud
+        harmed = (together[:, mine] < alone[mine]) & loud
+        told = max(1, int(loud.sum()))
+        rows.append(
+            (
+                "all" if (low, high) == (0, 8) else f"{low} to {high} of 8",
+                str(int(mine.sum())),
+                percent(float(loud.mean())),
+                percent(float(np.nanmean(alone[mine]))),
+                percent(float(np.nanmean(together[:, mine]))),
+                percent(helped.sum() / told),
+                percent(harmed.sum() / told),
+                percent(1 - (helped.sum() + harmed.sum()) / told),
+            )
+        )
+    head = (
+        "the Actor alone solves", "problems", "spoke %", "solo %", "team %", "helped %",
+        "harmed %", "no difference %",
+    )  # fmt: skip
+    return table(head, rows)
