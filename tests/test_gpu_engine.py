@@ -1,0 +1,208 @@
+"""The local engine on a GPU: what it draws is what the model itself would, whatever the batch."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+
+from tacit.engine.base import Completion, Request, Sampling, SilenceRule, derive_seed
+from tacit.engine.load import LoadedModel
+from tacit.engine.local import LocalEngine
+from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
+from tacit.types import ChatMessage, Choice
+from tiny_models import tiny_model
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+FAMILIES = ("llama", "qwen2", "qwen3")
+
+
+def on_gpu(loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> LoadedModel:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return LoadedModel(loaded.module.to("cuda", dtype), loaded.tokenizer, loaded.name)
+
+
+def requests(engine: LocalEngine, count: int, **changed: Any) -> list[Request]:
+    """Groups of four with the same prompt; greedy, tempered and plain; some may be silent."""
+    made = []
+    for number in range(count):
+        words = f"what is {number // 4} + {number // 4}? " * (1 + number % 7 // 4)
+        messages = (ChatMessage("user", words),)
+        choice = [Choice.FREE, Choice.SPEAK, Choice.FLOOR, Choice.SILENT][number // 3 % 4]
+        rule = SilenceRule(ids=engine.silence_ids(), choice=choice, floor=0.1)
+        settings = {
+            "temperature": [0.0, 1.0, 0.7, 1.0][number % 4],
+            "top_p": 0.9 if number % 5 == 4 else 1.0,
+            "max_tokens": 24 + number % 3,
+        }
+        made.append(
+            Request(
+                messages=messages,
+                prompt_ids=engine.encode(messages),
+                sampling=Sampling(**{**settings, **changed}),
+                seed=derive_seed(number),
+                silence=rule if number % 3 == 0 else None,
+            )
+        )
+    return made
+
+
+async def ask(engine: LocalEngine, asked: list[Request]) -> list[Completion]:
+    try:
+        return await asyncio.gather(*(engine.generate(one) for one in asked))
+    finally:
+        await engine.close()
+
+
+def decodes_by_graphs(engine: LocalEngine) -> bool:
+    return type(next(iter(engine._lanes.values()))).__name__ == "GraphLane"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_graphs_draw_what_the_cpu_draws(family: str) -> None:
+    """Same weights in float32, same seeds: the same ids, and log-probabilities to rounding."""
+    cpu = LocalEngine(tiny_model(family), rows=8)
+    gpu = LocalEngine(on_gpu(tiny_model(family)), rows=16)
+    expected = await ask(cpu, requests(cpu, 60))
+    asked = requests(gpu, 60)
+    futures = [asyncio.create_task(gpu.generate(one)) for one in asked]
+    seen = await asyncio.gather(*futures)
+    assert decodes_by_graphs(gpu)
+    await gpu.close()
+    assert [one.ids for one in seen] == [one.ids for one in expected]
+    assert [one.stop for one in seen] == [one.stop for one in expected]
+    for mine, theirs in zip(seen, expected, strict=True):
+        assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-3)
+        assert mine.silence_logprob == pytest.approx(theirs.silence_logprob, abs=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_greedy_is_what_generate_gives(family: str) -> None:
+    loaded = on_gpu(tiny_model(family))
+    engine = LocalEngine(loaded, rows=16)
+    asked = [one for one in requests(engine, 40, temperature=0.0) if one.silence is None]
+    seen = await ask(engine, asked)
+    for request, mine in zip(asked, seen, strict=True):
+        prompt = torch.tensor([request.prompt_ids], device="cuda")
+        theirs = loaded.module.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            do_sample=False,
+            max_new_tokens=request.sampling.max_tokens,
+            pad_token_id=0,
+        )
+        assert mine.ids == tuple(theirs[0, prompt.shape[1] :].tolist())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_sampled_logprobs_are_the_models_own_in_half_precision(family: str) -> None:
+    loaded = on_gpu(tiny_model(family), torch.bfloat16)
+    engine = LocalEngine(loaded, rows=16)
+    asked = [one for one in requests(engine, 40, temperature=1.0, top_p=1.0) if one.silence is None]
+    seen = await ask(engine, asked)
+    exact = tiny_model(family).module.to("cuda").to(torch.bfloat16).float()
+    for request, mine in zip(asked, seen, strict=True):
+        whole = torch.tensor([[*request.prompt_ids, *mine.ids]], device="cuda")
+        with torch.no_grad():
+            logp = (
+                exact(input_ids=whole).logits[0, len(request.prompt_ids) - 1 : -1].log_softmax(-1)
+            )
+        expected = logp.gather(-1, torch.tensor(mine.ids, device="cuda")[:, None])[:, 0]
+        assert mine.logprobs == pytest.approx(expected.tolist(), abs=0.3)
+        gap = (torch.tensor(mine.logprobs) - expected.cpu()).abs().mean()
+        assert gap < 0.05
+
+
+async def test_an_adapter_is_seen_at_once_and_the_base_is_left_alone() -> None:
+    loaded = on_gpu(tiny_model("qwen2"))
+    module = loaded.module
+    targets = ["q_proj", "v_proj", "gate_proj", "down_proj"]
+    add_adapter(module, "team", rank=4, alpha=8.0, targets=targets, seed=0)
+    frozen = LocalEngine(loaded, rows=8)
+    trained = LocalEngine(loaded, rows=8, activate=lambda: switched_on(module, "team"))
+    asked = requests(frozen, 12, temperature=0.0)
+    plain = await asyncio.gather(*(frozen.generate(one) for one in asked))
+    untrained = await asyncio.gather(*(trained.generate(one) for one in asked))
+    assert [one.ids for one in untrained] == [one.ids for one in plain]
+    async with trained.paused():
+        with torch.no_grad():
+            for weight in adapter_parameters(module, "team").values():
+                weight += 0.3 * torch.randn(
+                    weight.shape, generator=torch.Generator().manual_seed(1)
+                ).to(weight)
+        trained.version += 1
+    after = await asyncio.gather(*(trained.generate(one) for one in asked))
+    still = await asyncio.gather(*(frozen.generate(one) for one in asked))
+    assert [one.ids for one in still] == [one.ids for one in plain]
+    assert [one.ids for one in after] != [one.ids for one in plain]
+    assert {one.version for one in after} == {1}
+    with switched_on(module, "team"):
+        for request, mine in zip(asked, after, strict=True):
+            whole = torch.tensor([[*request.prompt_ids, *mine.ids]], device="cuda")
+            with torch.no_grad():
+                logits = module(input_ids=whole).logits[0, len(request.prompt_ids) - 1 : -1]
+            logp = logits.log_softmax(-1).gather(-1, torch.tensor([mine.ids], device="cuda").T)
+            if request.silence is None:
+                assert mine.logprobs == pytest.approx(logp[:, 0].tolist(), abs=2e-3)
+    await frozen.close()
+    await trained.close()
+
+
+async def test_out_of_memory_halves_the_rows_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tacit.engine.cuda.block import Block
+
+    calm = LocalEngine(on_gpu(tiny_model()), rows=32)
+    expected = await ask(calm, requests(calm, 60))
+    advance, calls = Block.advance, []
+
+    def sometimes_too_much(self: Block, *args: Any) -> None:
+        calls.append(len(self._held))
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("out of memory")
+        advance(self, *args)
+
+    monkeypatch.setattr(Block, "advance", sometimes_too_much)
+    engine = LocalEngine(on_gpu(tiny_model()), rows=32)
+    seen = await ask(engine, requests(engine, 60))
+    assert [one.ids for one in seen] == [one.ids for one in expected]
+    assert calls[0] == 32 and calls[-1] == 16
+    assert "going on with 16 rows" in caplog.text
+
+
+async def test_a_pool_too_small_for_all_rows_still_serves_everyone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tacit.engine.cuda import block
+
+    calm = LocalEngine(on_gpu(tiny_model()), rows=32)
+    expected = await ask(calm, requests(calm, 60))
+    monkeypatch.setattr(block, "_page_count", lambda model, rows, pages: 3 * pages)
+    engine = LocalEngine(on_gpu(tiny_model()), rows=32)
+    seen = await ask(engine, requests(engine, 60))
+    assert [one.ids for one in seen] == [one.ids for one in expected]
+
+
+async def test_cancelled_requests_give_their_rows_back() -> None:
+    engine = LocalEngine(on_gpu(tiny_model()), rows=8)
+    asked = requests(engine, 24, max_tokens=300, temperature=1.0)
+    tasks = [asyncio.create_task(engine.generate(one)) for one in asked]
+    await asyncio.sleep(0.5)
+    for task in tasks[:20]:
+        task.cancel()
+    done = await asyncio.gather(*tasks[20:])
+    assert len(done) == 4
+    again = await asyncio.gather(*(engine.generate(one) for one in asked[20:]))
+    assert [one.ids for one in again] == [one.ids for one in done]
+    await engine.close()
+
+
+async def test_other_architectures_still_decode(caplog: pytest.LogCaptureFixture) -> None:
+    engine = LocalEngine(on_gpu(tiny_model("gpt2")), rows=8)
+    seen = await ask(engine, requests(engine, 6))
+    assert all(one.ids for one in seen)
+    assert "decodes without graphs" in caplog.text

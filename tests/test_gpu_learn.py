@@ -1,0 +1,86 @@
+"""Scoring and learning on a GPU: packed without padding, the same numbers as one row a message."""
+
+import random
+
+import pytest
+import torch
+
+from tacit.config import PolicyConfig
+from tacit.learn.policy import build_policies
+from tacit.learn.score import packs, score
+from tiny_models import tiny_model
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+WIDER = {"head_dim": 32, "hidden_size": 128}
+"""The flash kernel wants heads of at least eight numbers, in eights."""
+
+
+def messages(count: int, group: int, seed: int = 0) -> list[tuple[list[int], list[int]]]:
+    """Groups with the same prompt; one group says only one token, which is never fed."""
+    dice = random.Random(seed)
+    made = []
+    for number in range(count):
+        prompt = [dice.randrange(5, 250) for _ in range(dice.randrange(3, 90))]
+        for _ in range(group):
+            length = 1 if number == 1 else dice.randrange(1, 60)
+            made.append((prompt, [dice.randrange(5, 250) for _ in range(length)]))
+    return made
+
+
+def scored(module: torch.nn.Module, said: list[tuple[list[int], list[int]]]) -> list[torch.Tensor]:
+    """Log-probabilities, entropies, and the gradient of a weighted sum of the former."""
+    scores = score(module, said)
+    weights = torch.linspace(-1, 1, scores.logprobs_BT.numel(), device="cuda").view_as(
+        scores.logprobs_BT
+    )
+    loss = (scores.logprobs_BT * weights).sum()
+    gradients = torch.autograd.grad(loss, list(module.parameters()))
+    flat = torch.cat([gradient.float().flatten() for gradient in gradients])
+    return [scores.logprobs_BT.detach(), scores.entropy_BT.detach(), flat]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("group", [1, 4])
+def test_packing_changes_nothing_but_rounding(family: str, group: int) -> None:
+    said = messages(6, group)
+    half = tiny_model(family, **WIDER, initializer_range=0.05).module.to("cuda", torch.bfloat16)
+    exact = tiny_model(family, **WIDER, initializer_range=0.05).module.to("cuda", torch.bfloat16)
+    exact = exact.float()
+    assert packs(half) and not packs(exact)
+    mine, theirs = scored(half, said), scored(exact, said)
+    assert (mine[0] - theirs[0]).abs().max() < 0.15
+    assert (mine[0] - theirs[0]).abs().mean() < 0.01
+    assert (mine[1] - theirs[1]).abs().max() < 0.15
+    cosine = torch.nn.functional.cosine_similarity(mine[2], theirs[2], dim=0)
+    assert cosine > 0.999
+    assert mine[2].norm() == pytest.approx(theirs[2].norm(), rel=0.02)
+
+
+def test_layers_computed_again_give_the_same_gradient() -> None:
+    from tacit.learn.score import passes
+
+    said = messages(6, 4)
+    plain = tiny_model("llama", **WIDER).module.to("cuda", torch.bfloat16)
+    saving = tiny_model("llama", **WIDER).module.to("cuda", torch.bfloat16)
+    saving.gradient_checkpointing_enable({"use_reentrant": False})
+    with passes(saving):
+        again = scored(saving, said)
+    assert torch.allclose(again[2], scored(plain, said)[2], rtol=1e-2, atol=1e-3)
+
+
+def test_full_fine_tuning_learns_in_float32_and_serves_in_half_precision() -> None:
+    loaded = tiny_model("llama", **WIDER)
+    loaded.module.to("cuda", torch.bfloat16)
+    policy = build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind="full"), 0)["a"]
+    name = next(iter(policy.parameters))
+    before = policy.live[name].detach().clone()
+    for _ in range(200):
+        with torch.no_grad():
+            policy.parameters[name] += 1e-5
+        policy.publish()
+    assert policy.parameters[name].dtype == torch.float32
+    moved = (policy.live[name].float() - before.float()).mean()
+    assert moved == pytest.approx(2e-3, rel=0.05)
