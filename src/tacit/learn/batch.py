@@ -47,6 +47,8 @@ class Bundle:
     choices: tuple[int, ...]
     width: int
     """Longest prompt plus output among them."""
+    tokens: int
+    """Of all of them, equal prompts counted once."""
 
     @property
     def height(self) -> int:
@@ -71,28 +73,39 @@ def bundle(rows: Sequence[Row], choices: Sequence[Choice]) -> list[Bundle]:
         groups.setdefault(root(("row", number)), ([], []))[0].append(number)
     for number in range(len(choices)):
         groups.setdefault(root(("choice", number)), ([], []))[1].append(number)
-    return [Bundle(tuple(r), tuple(c), _width(rows, choices, r, c)) for r, c in groups.values()]
+    return [_bundle(rows, choices, *group) for group in groups.values()]
 
 
-def _width(
+def _bundle(
     rows: Sequence[Row], choices: Sequence[Choice], some: list[int], others: list[int]
-) -> int:
-    spoken = (len(rows[i].prompt_ids) + len(rows[i].output_ids) for i in some)
-    silent = (len(choices[i].prompt_ids) + len(choices[i].marker_ids) for i in others)
-    return max((*spoken, *silent))
+) -> Bundle:
+    said = [(rows[i].prompt_ids, rows[i].output_ids) for i in some]
+    said += [(choices[i].prompt_ids, choices[i].marker_ids) for i in others]
+    width = max(len(prompt) + len(output) for prompt, output in said)
+    prompts = sum(map(len, {prompt for prompt, _ in said}))
+    tokens = prompts + sum(len(output) for _, output in said)
+    return Bundle(tuple(some), tuple(others), width, tokens)
 
 
-def microbatches(bundles: Iterable[Bundle], tokens: int) -> list[list[Bundle]]:
-    """Bundles of like width together, so many padded tokens at most; a bundle is never cut."""
+def microbatches(
+    bundles: Iterable[Bundle], tokens: int, *, padded: bool = True
+) -> list[list[Bundle]]:
+    """Bundles of like width together, so many tokens at most; a bundle is never cut.
+
+    Padded ones count as long as the longest beside them.
+    """
     cut: list[list[Bundle]] = []
-    height = 0
     for one in sorted(bundles, key=lambda b: (-b.width, b.rows)):
-        if not cut or (height + one.height) * cut[-1][0].width > tokens:
+        if not cut or _tokens([*cut[-1], one], padded=padded) > tokens:
             cut.append([])
-            height = 0
         cut[-1].append(one)
-        height += one.height
     return cut
+
+
+def _tokens(bundles: Sequence[Bundle], *, padded: bool) -> int:
+    if padded:
+        return bundles[0].width * sum(one.height for one in bundles)
+    return sum(one.tokens for one in bundles)
 
 
 def split(bundles: Sequence[Bundle], parts: int) -> list[list[Bundle]]:

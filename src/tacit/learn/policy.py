@@ -29,6 +29,9 @@ class Policy:
     """What engines and the trainer run: the base itself under LoRA, else a copy."""
     config: PolicyConfig
     parameters: Mapping[str, nn.Parameter] = field(repr=False)
+    """What learns, always float32: a step of 1e-5 would be lost in half precision."""
+    live: Mapping[str, nn.Parameter] = field(repr=False)
+    """What forward passes use: the same objects, or half-precision copies of them."""
 
     def on(self) -> AbstractContextManager[None]:
         """Forward passes inside use these weights."""
@@ -37,6 +40,14 @@ class Policy:
     def reference(self) -> tuple[Any, AbstractContextManager[None]]:
         """The frozen base: the module to run, and the context to run it in."""
         return self.base.module, _switch(self.base.module, None, self.config)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Let forward passes use what was learned."""
+        pairs = [(self.live[name], own) for name, own in self.parameters.items()]
+        apart = [(live, own) for live, own in pairs if live is not own]
+        if apart:
+            torch._foreach_copy_([live for live, _ in apart], [own for _, own in apart])
 
     def state(self) -> dict[str, torch.Tensor]:
         return {
@@ -61,6 +72,7 @@ class Policy:
         with torch.no_grad():
             for name, weight in self.parameters.items():
                 weight.copy_(state[name])
+        self.publish()
 
 
 def _switch(module: Any, name: str | None, config: PolicyConfig) -> AbstractContextManager[None]:
@@ -112,15 +124,21 @@ def _lora(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Poli
     if not layers:
         raise ConfigError(f"policy.targets: `{base.name}` has no linear layer of these names")
     weights = adapter_parameters(base.module, name)
-    return Policy(name=name, base=base, loaded=base, config=config, parameters=weights)
+    return Policy(
+        name=name, base=base, loaded=base, config=config, parameters=weights, live=weights
+    )
 
 
 def _full(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Policy:
     base.module.requires_grad_(False)
     module = copy.deepcopy(base.module).requires_grad_(True)
-    weights = dict(module.named_parameters())
+    live = dict(module.named_parameters())
+    weights = {
+        name: weight if weight.dtype == torch.float32 else nn.Parameter(weight.detach().float())
+        for name, weight in live.items()
+    }
     copied = LoadedModel(module, base.tokenizer, base.name)
-    return Policy(name=name, base=base, loaded=copied, config=config, parameters=weights)
+    return Policy(name=name, base=base, loaded=copied, config=config, parameters=weights, live=live)
 
 
 def fingerprint(module: nn.Module) -> str:

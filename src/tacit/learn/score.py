@@ -5,7 +5,7 @@ Messages that share a prompt, as a group's do, can stand behind it in one row: i
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,11 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     device = next(module.parameters()).device
     lengths = [len(output) for _, output in messages]
     targets_N = torch.tensor([token for _, output in messages for token in output], device=device)
-    shared = _can_share(module) and _worth_sharing(messages, device)
-    hidden_ND = _hidden(module, lay_out(messages, shared=shared), device)
+    if packs(module):
+        hidden_ND = _packed_hidden(module, messages, device)
+    else:
+        shared = _can_share(module) and _worth_sharing(messages)
+        hidden_ND = _hidden(module, lay_out(messages, shared=shared), device)
     logprobs_N, entropy_N = _project(module, hidden_ND, targets_N)
     width = max(lengths)
     mask_BT = torch.arange(width, device=device) < torch.tensor(lengths, device=device)[:, None]
@@ -104,23 +107,48 @@ def _can_share(module: Any) -> bool:
     return config.model_type in PLAIN_HEADS and not getattr(config, "sliding_window", None)
 
 
-def _worth_sharing(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> bool:
-    """Whether computing a shared prompt once saves more than the wider attention costs.
-
-    Only on a CPU: fused GPU kernels take no such mask without losing more than is won.
-    """
+def _worth_sharing(messages: Sequence[tuple[Ids, Ids]]) -> bool:
+    """Whether computing a shared prompt once saves more than the wider attention costs."""
     prompts = {tuple(prompt): len(prompt) for prompt, _ in messages}
     spoken = sum(len(output) for _, output in messages)
-    return (
-        device.type == "cpu"
-        and 4 * len(prompts) <= 2 * len(messages)
-        and (2 * sum(len(prompt) for prompt, _ in messages) >= spoken)
+    return 4 * len(prompts) <= 2 * len(messages) and (
+        2 * sum(len(prompt) for prompt, _ in messages) >= spoken
     )
 
 
 def _padded(rows: Sequence[list[int]], value: int) -> Tensor:
     width = max(map(len, rows))
     return torch.tensor([row + [value] * (width - len(row)) for row in rows])
+
+
+def packs(module: Any) -> bool:
+    """Whether messages go through this model as one stream without padding: on a GPU."""
+    if module.config.model_type not in PLAIN_HEADS or module.device.type != "cuda":
+        return False
+    from tacit.learn.packed import can_pack
+
+    return can_pack(module)
+
+
+@contextmanager
+def passes(module: Any) -> Iterator[None]:
+    """Backward passes with layers computed again must run in here, as the forward ones did."""
+    with ExitStack() as stack:
+        if packs(module):
+            from tacit.learn.packed import packed_attention
+
+            stack.enter_context(packed_attention(module))
+        stack.enter_context(_recomputed(module))
+        yield
+
+
+def _packed_hidden(
+    module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
+) -> Tensor:
+    from tacit.learn.packed import pack, packed_hidden
+
+    with _recomputed(module):
+        return packed_hidden(module, module.base_model, pack(messages, device))
 
 
 def _hidden(module: Any, layout: Layout, device: torch.device) -> Tensor:
@@ -154,6 +182,10 @@ def _recomputed(module: Any) -> Iterator[None]:
 def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
     plain = module.config.model_type in PLAIN_HEADS
     head = module.get_output_embeddings() if plain else torch.nn.Identity()
+    if packs(module) and isinstance(head, torch.nn.Linear) and head.bias is None:
+        from tacit.learn.head import head_logprobs
+
+        return head_logprobs(hidden_ND, head.weight, targets_N)
     rows = max(1, LOGITS_AT_ONCE // module.config.vocab_size)
     pieces = [
         checkpoint(_piece, head, hidden, targets, use_reentrant=False)

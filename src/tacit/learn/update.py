@@ -29,7 +29,7 @@ from tacit.learn.loss import (
 )
 from tacit.learn.loss_stats import LossStats, merge_stats
 from tacit.learn.policy import Policy
-from tacit.learn.score import score
+from tacit.learn.score import packs, passes, score
 from tacit.learn.silence import (
     ChoiceSettings,
     choice_loss,
@@ -95,9 +95,10 @@ class Updater:
     def __post_init__(self) -> None:
         weights = list(self.policy.parameters.values())
         decay = self.schedule.weight_decay
-        self.optimizer = torch.optim.AdamW(weights, betas=self.schedule.betas, weight_decay=decay)
+        betas, fused = self.schedule.betas, weights[0].device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(weights, betas=betas, weight_decay=decay, fused=fused)
         self.choice_optimizer = torch.optim.AdamW(
-            weights, betas=self.schedule.betas, weight_decay=0.0
+            weights, betas=betas, weight_decay=0.0, fused=fused
         )
 
     def update(
@@ -150,7 +151,9 @@ class Updater:
         sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
         return [
             _micro(rows, choices, some, number, sizes)
-            for some in microbatches(part, self.microbatch_tokens)
+            for some in microbatches(
+                part, self.microbatch_tokens, padded=not packs(self.policy.loaded.module)
+            )
         ]
 
     @torch.no_grad()
@@ -227,15 +230,16 @@ class Updater:
         """Add the gradient of one micro-batch, unless it or the loss is not finite."""
         if not bool(torch.isfinite(loss)):
             return False
-        weights = list(self.policy.parameters.values())
-        with self.policy.on():  # what is checkpointed runs forward once more in here
-            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        weights, live = list(self.policy.parameters.values()), list(self.policy.live.values())
+        with self.policy.on(), passes(self.policy.loaded.module):  # layers are computed again here
+            gradients = torch.autograd.grad(loss, live, allow_unused=True)
         sums = [gradient.sum() for gradient in gradients if gradient is not None]
         if not sums or not bool(torch.isfinite(torch.stack(sums)).all()):
             return False
         for weight, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:
-                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+                wide = gradient.to(weight.dtype)
+                weight.grad = wide if weight.grad is None else weight.grad.add_(wide)
         return True
 
     def _step(self, optimizer: torch.optim.AdamW, rate: float) -> float:
@@ -247,6 +251,7 @@ class Updater:
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
+        self.policy.publish()
         return float(norm)
 
 

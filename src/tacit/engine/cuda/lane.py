@@ -7,43 +7,19 @@ packed into one pass without padding, and equal ones are computed once.
 import logging
 from collections import deque
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from tacit.engine.base import Sampling
-from tacit.engine.cuda.draw import FLOATS, INTS, MARKER, Floats, Ints, Rows
-from tacit.engine.cuda.kernels import decode_attention, prompt_attention, prompt_tiles
+from tacit.engine.cuda.block import STEPS, Block, filters
 from tacit.engine.cuda.model import FusedModel
-from tacit.engine.cuda.pages import (
-    PAGE,
-    Key,
-    Pages,
-    Prompt,
-    Prompts,
-    copy_pages,
-    new_cache,
-    pages_for,
-)
-from tacit.engine.sampler import equal_rows, log_distribution
-from tacit.engine.silence import SilenceOdds, silence_odds
+from tacit.engine.cuda.pages import Key, Prompt, pages_for
 from tacit.engine.ticket import Ticket
 from tacit.errors import EngineError
-from tacit.types import Choice
 
 log = logging.getLogger(__name__)
 
-STEPS = 8
-"""Tokens a row draws before the host looks."""
-PROMPT_TOKENS = 16_384
-"""Prompt tokens that go through the model at once."""
 LEAST_ROWS = 8
-MEMORY_SHARE = 0.6
-"""Of the memory that is free when the first request comes, at most this is used for the cache."""
-ODDS_AT_ONCE = 2**26
-"""Elements of the (positions × vocabulary) block in which silence is weighed."""
 
 
 class GraphLane:
@@ -60,7 +36,7 @@ class GraphLane:
         self._module, self._name, self._ends = module, name, sorted(ends)
         self._count, self._context, self._version = rows, context, version
         self._rows: list[Ticket | None] = []
-        self._block: _Block | None = None
+        self._block: Block | None = None
 
     @property
     def busy(self) -> bool:
@@ -130,18 +106,18 @@ class GraphLane:
                 self._block.rest(row)
                 self._rows[row] = None
 
-    def _opened(self) -> "_Block":
+    def _opened(self) -> Block:
         """The rows and their cache, large enough for those who wait."""
         need = max((pages_for(_reach(ticket)) for ticket in self.waiting), default=1)
         if self._block and not any(self._rows) and need > 1.5 * self._block.pages_a_row:
             self._close()
         if self._block is None:
             model = FusedModel(self._module, self._context)
-            self._block = _Block(model, self._count, need, pages_for(self._context), self._ends)
+            self._block = Block(model, self._count, need, pages_for(self._context), self._ends)
             self._rows = [None] * self._count
         return self._block
 
-    def _pick(self, block: "_Block") -> list[tuple[int, Ticket, Prompt]]:
+    def _pick(self, block: Block) -> list[tuple[int, Ticket, Prompt]]:
         """Who gets a free row, with the pages for all that they may draw."""
         picked: list[tuple[int, Ticket, Prompt]] = []
         free = [row for row, ticket in enumerate(self._rows) if ticket is None]
@@ -161,7 +137,7 @@ class GraphLane:
             )
         return picked
 
-    def _start(self, block: "_Block", picked: list[tuple[int, Ticket, Prompt]]) -> None:
+    def _start(self, block: Block, picked: list[tuple[int, Ticket, Prompt]]) -> None:
         """Compute the prompts, settle who is silent, and let the others draw their first token."""
         fresh = {id(prompt): prompt for _, _, prompt in picked if prompt.logits_NV is None}
         block.compute(list(fresh.values()))
@@ -185,7 +161,7 @@ class GraphLane:
         if starting:
             block.start(starting)
 
-    def _shorten(self, block: "_Block") -> None:
+    def _shorten(self, block: Block) -> None:
         """When few are left, move them together, so that a smaller graph does."""
         busy = [row for row, ticket in enumerate(self._rows) if ticket]
         if self.waiting or block.size_for(len(busy)) >= block.size_for(busy[-1] + 1):
@@ -194,13 +170,13 @@ class GraphLane:
         block.reorder(order)
         self._rows = [self._rows[row] for row in order]
 
-    def _advance(self, block: "_Block") -> None:
+    def _advance(self, block: Block) -> None:
         running = [(row, ticket) for row, ticket in enumerate(self._rows) if ticket]
         left = max(t.request.sampling.max_tokens - len(t.ids) for _, t in running)
-        filtered = [(row, t.request.sampling) for row, t in running if _filters(t.request.sampling)]
+        filtered = [(row, t.request.sampling) for row, t in running if filters(t.request.sampling)]
         block.advance(min(STEPS, left), running[-1][0] + 1, filtered)
 
-    def _collect(self, block: "_Block") -> None:
+    def _collect(self, block: Block) -> None:
         """Take what was drawn over from the device, and answer those who are done."""
         drawn = block.drawn()
         for row, ticket in enumerate(self._rows):
@@ -219,235 +195,6 @@ class GraphLane:
                 self._rows[row] = None
 
 
-class _Block:
-    """R rows on the device: their pages, their state, and the graphs that move them on."""
-
-    def __init__(
-        self, model: FusedModel, rows: int, pages_a_row: int, table: int, ends: list[int]
-    ) -> None:
-        self.model = model
-        self.pages_a_row = pages_a_row
-        count = _page_count(model, rows, pages_a_row)
-        self.cache = new_cache(model, count)
-        self.pages = Pages(count)
-        self.prompts = Prompts(self.pages)
-        # two more than are drawn at a time: the first token of a prompt, and a place to warm up in
-        self.rows = Rows(rows, table, PAGE, STEPS + 2, ends, model.device)
-        self._held: list[list[int]] = [[] for _ in range(rows)]
-        self._sizes = [size for size in (16, 32, 64, 128, 256, 512, 1024) if size < rows] + [rows]
-        self._graphs: dict[tuple[int, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self._memory = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None
-
-    def begin(self) -> None:
-        """Nothing was drawn yet."""
-        self.rows.tokens.fill_(-1)
-        self.rows.step.zero_()
-
-    def size_for(self, rows: int) -> int:
-        return next(size for size in self._sizes if size >= rows)
-
-    def reserve(self, row: int, key: Key, reach: int, keep: list[Prompt]) -> Prompt | None:
-        """Pages for a row that will have so many tokens; None while there are not enough."""
-        prompt = self.prompts.find(key)
-        whole = len(key[0]) // PAGE
-        own = pages_for(reach) - whole
-        wanted = own + (0 if prompt else pages_for(len(key[0])))
-        kept = {id(one) for one in (*keep, prompt) if one}
-        if self.pages.free < wanted and not self.prompts.make_room(wanted, kept):
-            return None
-        prompt = prompt or self.prompts.add(key)
-        self.pages.share(prompt.whole_pages)
-        self._held[row] = [*prompt.whole_pages, *self.pages.take(own)]
-        return prompt
-
-    def release(self, row: int) -> None:
-        self.pages.release(self._held[row])
-        self._held[row] = []
-
-    def rest(self, row: int) -> None:
-        """Stop a row before it is done."""
-        self.release(row)
-        fields = torch.tensor([Ints.ACTIVE, Ints.LENGTH, Ints.SLOT], device=self.model.device)
-        self.rows.ints[fields, row] = torch.tensor([0, 0, -1], device=self.model.device)
-
-    def reorder(self, order: list[int]) -> None:
-        self.rows.reorder(order)
-        self._held = [self._held[row] for row in order]
-
-    def compute(self, prompts: list[Prompt]) -> None:
-        """Prompts without padding, so many tokens at a time, each with its marker behind it."""
-        pack: list[Prompt] = []
-        tokens = 0
-        for prompt in prompts:
-            length = len(prompt.ids) + len(prompt.marker)
-            if pack and tokens + length > PROMPT_TOKENS:
-                self._compute(pack)
-                pack, tokens = [], 0
-            pack.append(prompt)
-            tokens += length
-        if pack:
-            self._compute(pack)
-
-    def _compute(self, pack: list[Prompt]) -> None:
-        ids, positions, slots, asked, lengths = [], [], [], [], []
-        for prompt in pack:
-            said, marker = prompt.ids, prompt.marker[:-1]
-            asked += range(len(ids) + len(said) - 1, len(ids) + len(said) + len(marker))
-            ids += [*said, *marker]
-            positions += range(len(said) + len(marker))
-            slots += [prompt.pages[at // PAGE] * PAGE + at % PAGE for at in range(len(said))]
-            slots += [-1] * len(marker)
-            lengths.append(len(said) + len(marker))
-        device = self.model.device
-        flat = torch.tensor([ids, positions, slots], device=device)
-        tiles = prompt_tiles(lengths).to(device)
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-            return prompt_attention(q, k, v, tiles, self.model.layers[layer].scale)
-
-        hidden = self.model.hidden(flat[0], flat[1], flat[2], self.cache, attend)
-        logits = self.model.logits(hidden[torch.tensor(asked, device=device)])
-        counts = [max(1, len(prompt.marker)) for prompt in pack]
-        for prompt, end, count in zip(pack, accumulate(counts), counts, strict=True):
-            prompt.logits_NV = logits[end - count : end]
-
-    def odds(self, prompt: Prompt, sampling: Sampling) -> SilenceOdds:
-        """What the model makes of silence here; weighed for all prompts of its kind at once."""
-        if sampling not in prompt.odds:
-            like = [one for one in self.prompts.like(prompt) if sampling not in one.odds]
-            ids = prompt.marker
-            step = max(1, ODDS_AT_ONCE // (len(ids) * self.model.vocabulary))
-            for first in range(0, len(like), step):
-                some = like[first : first + step]
-                logits = torch.cat([one.logits_NV for one in some if one.logits_NV is not None])
-                settings = equal_rows(len(logits), sampling, 0, logits.device)
-                logp = log_distribution(logits, settings).view(len(some), len(ids), -1)
-                for one, odds in zip(some, silence_odds(logp, ids), strict=True):
-                    one.odds[sampling] = odds
-        return prompt.odds[sampling]
-
-    def start(self, starting: list[tuple[int, Ticket, Prompt]]) -> None:
-        """Put rows into their first state and let them draw from their prompt's logits."""
-        device = self.model.device
-        ints = torch.zeros(INTS, len(starting), dtype=torch.int64)
-        floats = torch.zeros(FLOATS, len(starting), dtype=torch.float32)
-        table = torch.zeros(len(starting), self.rows.table.shape[1], dtype=torch.int32)
-        sources, targets = [], []
-        for number, (row, ticket, prompt) in enumerate(starting):
-            _describe(ints[:, number], floats[:, number], ticket, len(prompt.ids))
-            held = self._held[row]
-            table[number, : len(held)] = torch.tensor(held, dtype=torch.int32)
-            if prompt.tail_page is not None:
-                sources.append(prompt.tail_page)
-                targets.append(held[len(prompt.whole_pages)])
-        copy_pages(self.cache, sources, targets)
-        which = torch.tensor([row for row, _, _ in starting], device=device)
-        self.rows.ints[:, which] = ints.to(device)
-        self.rows.floats[:, which] = floats.to(device)
-        self.rows.table[which] = table.to(device)
-        logits = torch.stack([p.logits_NV[0] for _, _, p in starting if p.logits_NV is not None])
-        self._filter(logits, [(n, t.request.sampling) for n, (_, t, _) in enumerate(starting)])
-        self.rows.draw(logits, which)
-
-    def advance(self, steps: int, rows: int, filtered: list[tuple[int, Sampling]]) -> None:
-        """So many tokens for the first rows."""
-        size = self.size_for(rows)
-        self.rows.step.fill_(1)
-        for _ in range(steps):
-            if self._memory is None:
-                self._step(size, filtered)
-                continue
-            graph, logits = self._graph(size, whole=not filtered)
-            graph.replay()
-            if filtered:
-                self._draw(logits, filtered)
-
-    def drawn(self) -> list[tuple[list[int], list[float]]]:
-        """Of every row: the tokens drawn since `begin`, and their log-probabilities."""
-        tokens, logprobs = self.rows.tokens.cpu()[:-1].T, self.rows.logprobs.cpu()[:-1].T
-        counts = (tokens >= 0).tolist()
-        return [
-            (
-                [token for token, there in zip(said, some, strict=True) if there],
-                [value for value, there in zip(values, some, strict=True) if there],
-            )
-            for said, values, some in zip(tokens.tolist(), logprobs.tolist(), counts, strict=True)
-        ]
-
-    def forward(self, size: int) -> Tensor:
-        rows, cache = self.rows, self.cache
-        length_R = rows.of(Ints.LENGTH, size)
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-            scale = self.model.layers[layer].scale
-            return decode_attention(
-                q, cache[0, layer], cache[1, layer], rows.table, length_R, PAGE, scale
-            )
-
-        token, position = rows.of(Ints.TOKEN, size), rows.of(Ints.POSITION, size)
-        hidden = self.model.hidden(token, position, rows.of(Ints.SLOT, size), cache, attend)
-        return self.model.logits(hidden)
-
-    def _draw(self, logits_RV: Tensor, filtered: list[tuple[int, Sampling]]) -> None:
-        self._filter(logits_RV, filtered)
-        self.rows.draw(logits_RV, self.rows.all[: len(logits_RV)])
-        self.rows.step += 1
-
-    def _step(self, size: int, filtered: list[tuple[int, Sampling]]) -> None:
-        self._draw(self.forward(size), filtered)
-
-    def _filter(self, logits_NV: Tensor, rows: list[tuple[int, Sampling]]) -> None:
-        """Where top-p or top-k is asked for, leave only what they leave, tempered already."""
-        for row, sampling in rows:
-            if _filters(sampling):
-                settings = equal_rows(1, sampling, 0, logits_NV.device)
-                logits_NV[row] = log_distribution(logits_NV[row : row + 1].float(), settings)[0]
-
-    def _graph(self, size: int, *, whole: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """A captured step of so many rows: with the draw, or up to the logits only."""
-        if (size, whole) not in self._graphs:
-            self._warm_up(size)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-                logits = self.forward(size)
-                if whole:
-                    self._draw(logits, [])
-            self._graphs[size, whole] = graph, logits
-        return self._graphs[size, whole]
-
-    def _warm_up(self, size: int) -> None:
-        """Compile and load every kernel, with all rows at rest so that nothing moves on."""
-        ints, step = self.rows.ints.clone(), self.rows.step.clone()
-        self.rows.ints[Ints.ACTIVE] = 0
-        self.rows.step.fill_(len(self.rows.tokens) - 1)
-        self._step(size, [])
-        torch.cuda.synchronize()
-        self.rows.ints.copy_(ints)
-        self.rows.step.copy_(step)
-
-
-def _describe(ints: Tensor, floats: Tensor, ticket: Ticket, prompt: int) -> None:
-    """A row's first state; of one that had begun before, the state it was in."""
-    sampling, drawn = ticket.request.sampling, len(ticket.ids)
-    greedy = sampling.temperature == 0.0
-    ints[Ints.POSITION] = prompt - 1
-    ints[Ints.COUNT] = drawn
-    ints[Ints.LIMIT] = sampling.max_tokens
-    ints[Ints.ACTIVE] = 1
-    ints[Ints.SEED] = ticket.request.seed
-    ints[Ints.GREEDY] = greedy
-    floats[Floats.HEAT] = 1.0 if greedy or _filters(sampling) else 1.0 / sampling.temperature
-    if ticket.odds is None or ticket.choice is not Choice.SPEAK:
-        return
-    marker = ticket.marker
-    if len(marker) > MARKER:
-        raise EngineError(f"the silence marker has {len(marker)} tokens, more than {MARKER}")
-    ints[Ints.FOLLOWS] = tuple(ticket.ids) == marker[:drawn] and drawn < len(marker)
-    ints[Ints.MARKER_LENGTH] = len(marker)
-    ints[Ints.MARKER_IDS : Ints.MARKER_IDS + len(marker)] = torch.tensor(marker)
-    floats[Floats.LOG_REST : Floats.LOG_REST + len(marker) + 1] = torch.tensor(ticket.odds.log_rest)
-
-
 def _key(ticket: Ticket) -> Key:
     """What must be computed before a ticket can go on drawing."""
     marker = ticket.marker if ticket.odds is None else ()
@@ -457,32 +204,3 @@ def _key(ticket: Ticket) -> Key:
 def _reach(ticket: Ticket) -> int:
     """How many tokens a ticket's row may come to hold."""
     return len(ticket.request.prompt_ids) + ticket.request.sampling.max_tokens
-
-
-def _filters(sampling: Sampling) -> bool:
-    return sampling.temperature > 0.0 and (sampling.top_p < 1.0 or sampling.top_k > 0)
-
-
-def _page_count(model: FusedModel, rows: int, pages_a_row: int) -> int:
-    """For all rows and a quarter more for prompts, if a fair share of the memory has the room."""
-    wanted = rows * pages_a_row + max(pages_a_row, rows * pages_a_row // 4)
-    if model.device.type != "cuda":
-        return wanted
-    free, _ = torch.cuda.mem_get_info(model.device)
-    free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
-    size = 2 * len(model.layers) * PAGE * model.kv_heads * model.width * model.dtype.itemsize
-    return max(2 * pages_a_row, min(wanted, int(MEMORY_SHARE * free) // size))
-
-
-def fused_logits(model: FusedModel, ids: tuple[int, ...]) -> Tensor:
-    """After these ids, the last of them decoded: once through each of the two forward passes."""
-    block = _Block(model, LEAST_ROWS, pages_for(len(ids)), pages_for(len(ids)), ends=[])
-    prompt = block.prompts.add((ids[:-1], ()))
-    block.compute([prompt])
-    last = len(ids) - 1
-    slot = prompt.pages[last // PAGE] * PAGE + last % PAGE
-    block.rows.table[0, : len(prompt.pages)] = torch.tensor(prompt.pages, device=model.device)
-    for name, value in ((Ints.TOKEN, ids[-1]), (Ints.POSITION, last), (Ints.SLOT, slot)):
-        block.rows.ints[name, 0] = value
-    block.rows.ints[Ints.LENGTH, 0] = last + 1
-    return block.forward(LEAST_ROWS)[0].float()

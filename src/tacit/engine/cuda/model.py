@@ -59,9 +59,8 @@ class Projection:
     def __call__(self, x_TW: Tensor) -> list[Tensor]:
         outputs = [functional.linear(x_TW, base.weight, base.bias) for base in self._bases]
         if self._down is not None:
-            narrow = functional.linear(x_TW, self._down).split(
-                [up.shape[0] for up in self._up], dim=-1
-            )
+            ranks = [up.shape[0] for up in self._up]
+            narrow = torch.split(functional.linear(x_TW, self._down), ranks, dim=-1)
             for number, part, up in zip(self._adapted, narrow, self._up, strict=True):
                 outputs[number].addmm_(part, up)
         return outputs

@@ -14,7 +14,7 @@ def why_not_graphs(module: Any, context: int) -> str | None:
     if reason := why_not_fused(module, context):
         return reason
     try:
-        from tacit.engine.cuda.lane import fused_logits
+        from tacit.engine.cuda.block import fused_logits
 
         fused_V = fused_logits(FusedModel(module, 64), _PROBE_IDS)
         ids_1T = torch.tensor([_PROBE_IDS], device=module.device)

@@ -1,0 +1,216 @@
+"""Messages as one stream of tokens without padding, a shared prompt computed once; for GPUs.
+
+The stream is all prompts, then all outputs. A token of an output attends to its own output and to
+its prompt. These are two calls of the flash kernel, and softmax over both is their mean weighted by
+exp(log-sum-exp). The kernel's backward pass takes the *joint* result and log-sum-exp, which makes
+its probabilities the joint ones, so the two gradients add up exactly.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+
+ATTENTION = "tacit_packed"
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Sequences of different lengths laid end to end."""
+
+    ends: Tensor
+    """0, then where each ends: int32, as the flash kernel wants it."""
+    longest: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pack:
+    ids_T: Tensor
+    positions_T: Tensor
+    predicts_N: Tensor
+    """Where the state stands that predicts each output token, in the order of the messages."""
+    segments: Ragged
+    """Whole messages, or prompts and outputs apart where prompts are shared."""
+    shared: tuple[int, int, Ragged, Ragged] | None
+    """Tokens of shared prompts with outputs, of all prompts; queries and keys by prompt."""
+
+
+def can_pack(module: Any) -> bool:
+    """Whether the flash kernel takes this model: half precision and full attention."""
+    config = module.config
+    return (
+        module.device.type == "cuda"
+        and module.dtype in (torch.bfloat16, torch.float16)
+        and not getattr(config, "sliding_window", None)
+        and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    )
+
+
+def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
+    """Lay out each (prompt ids, output ids); the last output token is predicted, never fed."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, (prompt, _) in enumerate(messages):
+        groups.setdefault(tuple(prompt), []).append(number)
+    if len(groups) == len(messages):
+        return _apart(messages, device)
+    # prompts without a fed output go last, so that the others' keys are one piece
+    fed = {p: sum(len(messages[n][1]) - 1 for n in members) for p, members in groups.items()}
+    prompts = sorted(groups, key=lambda prompt: fed[prompt] == 0)
+    starts = dict(zip(prompts, accumulate(map(len, prompts), initial=0), strict=False))
+    ids = [token for prompt in prompts for token in prompt]
+    positions = [at for prompt in prompts for at in range(len(prompt))]
+    every, lengths = len(ids), [len(prompt) for prompt in prompts]
+    predicts: dict[int, list[int]] = {}
+    for prompt in prompts:
+        for number in groups[prompt]:
+            said = messages[number][1][:-1]
+            last = starts[prompt] + len(prompt) - 1
+            predicts[number] = [last, *range(len(ids), len(ids) + len(said))]
+            ids += said
+            positions += range(len(prompt), len(prompt) + len(said))
+            lengths += [len(said)] if said else []
+    with_output = [prompt for prompt in prompts if fed[prompt]]
+    shared = (
+        sum(map(len, with_output)),
+        every,
+        _ragged([fed[prompt] for prompt in with_output], device),
+        _ragged([len(prompt) for prompt in with_output], device),
+    )
+    found = [at for number in range(len(messages)) for at in predicts[number]]
+    flat = torch.tensor([ids, positions], device=device)
+    return Pack(
+        flat[0],
+        flat[1],
+        torch.tensor(found, device=device),
+        _ragged(lengths, device),
+        shared if with_output else None,
+    )
+
+
+def _apart(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
+    ids: list[int] = []
+    positions: list[int] = []
+    predicts: list[int] = []
+    lengths = []
+    for prompt, output in messages:
+        whole = [*prompt, *output[:-1]]
+        predicts += range(len(ids) + len(prompt) - 1, len(ids) + len(whole))
+        ids += whole
+        positions += range(len(whole))
+        lengths.append(len(whole))
+    flat = torch.tensor([ids, positions], device=device)
+    return Pack(
+        flat[0], flat[1], torch.tensor(predicts, device=device), _ragged(lengths, device), None
+    )
+
+
+def _ragged(lengths: list[int], device: torch.device) -> Ragged:
+    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+    return Ragged(ends, max(lengths, default=0))
+
+
+def packed_hidden(module: Any, body: Any, packed: Pack) -> Tensor:
+    """The last hidden states that predict the outputs."""
+    with packed_attention(module):
+        result = body(
+            input_ids=packed.ids_T[None],
+            position_ids=packed.positions_T[None],
+            use_cache=False,
+            tacit_pack=packed,
+        )
+    states: Tensor = result.last_hidden_state
+    return states[0][packed.predicts_N]
+
+
+@contextmanager
+def packed_attention(module: Any) -> Iterator[None]:
+    """Forward passes inside attend by packs. Layers that are computed again must be so in here."""
+    config, theirs = module.config, module.config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = theirs
+
+
+def _attend(
+    layer: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    tacit_pack: Pack,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: [1, heads, tokens, width] in, [1, tokens, heads, width] out."""
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    attended: Tensor = _Attention.apply(q, k, v, tacit_pack, scaling)  # type: ignore[no-untyped-call]
+    return attended[None], None
+
+
+AttentionInterface.register(ATTENTION, _attend)
+AttentionMaskInterface.register(ATTENTION, lambda *_, **__: None)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
+        whole = packed.segments
+        out, lse, *noise = _flash(q, k, v, whole, whole, True, scale)
+        if packed.shared is not None:
+            keys, first, asked, given = packed.shared
+            there, there_lse, *_ = _flash(q[first:], k[:keys], v[:keys], asked, given, False, scale)
+            own_lse = lse[:, first:]
+            joint = torch.logaddexp(own_lse, there_lse)
+            own = out[first:] * (own_lse - joint).exp().T[..., None]
+            out[first:] = (own + there * (there_lse - joint).exp().T[..., None]).to(out.dtype)
+            lse[:, first:] = joint
+        ctx.packed, ctx.scale = packed, scale
+        ctx.save_for_backward(q, k, v, out, lse, *noise)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse, *noise = ctx.saved_tensors
+        whole, scale = ctx.packed.segments, ctx.scale
+        grad = grad.contiguous()
+        dq, dk, dv = _flash_back(grad, q, k, v, out, lse, whole, whole, True, noise, scale)
+        if ctx.packed.shared is not None:
+            keys, first, asked, given = ctx.packed.shared
+            more_q, more_k, more_v = _flash_back(
+                grad[first:], q[first:], k[:keys], v[:keys], out[first:],
+                lse[:, first:].contiguous(), asked, given, False, noise, scale,
+            )  # fmt: skip
+            dq[first:] += more_q
+            dk[:keys] += more_k
+            dv[:keys] += more_v
+        return dq, dk, dv, None, None
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, asked: Ragged, given: Ragged, causal: bool, scale: float
+) -> tuple[Tensor, ...]:
+    """(result, log-sum-exp [heads, queries], and what the backward pass wants besides)."""
+    out, lse, rng, unused, _ = torch.ops.aten._flash_attention_forward(
+        q, k, v, asked.ends, given.ends, asked.longest, given.longest, 0.0, causal, False,
+        scale=scale,
+    )  # fmt: skip
+    return out, lse, rng, unused
+
+
+def _flash_back(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
+    asked: Ragged, given: Ragged, causal: bool, noise: Sequence[Tensor], scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    gradients: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+        grad, q, k, v, out, lse, asked.ends, given.ends, asked.longest, given.longest, 0.0, causal,
+        *noise, scale=scale,
+    )  # fmt: skip
+    return gradients
