@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,13 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/NAME.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+class Precision(StrEnum):
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
 
 
 @app.command("eval")
@@ -68,6 +76,29 @@ def train(
     from tacit.training import run_training  # after the config, which answers at once
 
     asyncio.run(run_training(config, out or _folder(source, config.name), as_json=as_json))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Where to; default in the run.")] = None,
+    merged: Annotated[bool, typer.Option("--merged", help="The whole model, no adapter.")] = False,
+    gguf: Annotated[bool, typer.Option("--gguf", help="A GGUF file for llama.cpp.")] = False,
+    checkpoint: Annotated[str, typer.Option(help="best, last, or a step.")] = "best",
+    role: Annotated[str | None, typer.Option(help="Only the weights of this role.")] = None,
+    dtype: Annotated[
+        Precision, typer.Option(help="Of the whole model; auto is what the run computes in.")
+    ] = Precision.auto,
+) -> None:
+    """Write trained weights for other programs: a peft adapter, a model folder, a GGUF file."""
+    from tacit.runfolder import RunFolder
+
+    RunFolder.existing(run)
+    from tacit.export.run import Order, export_run  # after the run folder, which is read at once
+
+    order = Order(checkpoint=checkpoint, role=role, merged=merged, gguf=gguf, dtype=dtype.value)
+    for folder in export_run(run, order, out):
+        typer.echo(f"wrote {folder}; its README.md says what it is and how to use it")
 
 
 @app.command()

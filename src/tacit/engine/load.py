@@ -60,6 +60,12 @@ def load_model(
     return LoadedModel(module.eval(), tokenizer, name or path.removeprefix("hub:"))
 
 
+def load_tokenizer(path: str) -> Any:
+    """A model's tokenizer without its weights, from where `load_model` would take them."""
+    where, download = _locate(path)
+    return _open_tokenizer(path, where, download)
+
+
 def _locate(path: str) -> tuple[str, bool]:
     """What `from_pretrained` should open, and whether it may download."""
     if path.startswith("hub:"):

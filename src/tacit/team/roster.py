@@ -126,15 +126,18 @@ def _check_roles(config: TeamConfig, topology: Topology, place: str) -> None:
             raise ConfigError(f"{place}.agents: {config.topology} needs an agent `{name}`")
 
 
+def agent_names(role: str, count: int) -> list[str]:
+    """What the agents of a role are called: the role, or numbered where there are several."""
+    return [role] if count == 1 else [f"{role} {number}" for number in range(1, count + 1)]
+
+
 def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
     """Seat the agents. `engines` maps each role to the engine that speaks for it."""
     topology = check_team(config, place)
     agents = [
-        _agent(
-            name if agent.count == 1 else f"{name} {number}", name, agent, config, topology, engines
-        )
-        for name, agent in config.agents.items()
-        for number in range(1, agent.count + 1)
+        _agent(name, role, agent, config, topology, engines)
+        for role, agent in config.agents.items()
+        for name in agent_names(role, agent.count)
     ]
     return Roster(agents=tuple(agents), topology=topology, options=config.options)
 
