@@ -23,6 +23,21 @@ from tacit.types import Task
 
 
 @dataclass(slots=True, eq=False)
+class Cast:
+    """What plays: a team in its seats, with trainable weights for those that learn."""
+
+    team: TeamConfig
+    roster: Roster
+    names: dict[str, str]
+    """Trained role → the policy it speaks by."""
+    policies: dict[str, Policy]
+    trained_engines: list[LocalEngine]
+    frozen: dict[str, LoadedModel]
+    engines: dict[str, Engine]
+    """Frozen, by model: for teams that a run is compared with."""
+
+
+@dataclass(slots=True, eq=False)
 class Stage:
     """Everything that exists while a run trains."""
 
@@ -83,21 +98,22 @@ def check_training(config: Config) -> TeamConfig:
 
 
 @asynccontextmanager
-async def open_stage(config: Config) -> AsyncIterator[Stage]:
-    """Load models and data, build policies, and close it all at the end."""
-    team = check_training(config)
-    assert config.train_tasks is not None
-    test_tasks = tasks_of(config.tasks, config.judge)
-    train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
-    if not train_tasks:
-        raise ConfigError("train_tasks: every task is also among the held-out tasks")
-    torch.use_deterministic_algorithms(True, warn_only=True)
+async def open_cast(
+    config: Config, team: TeamConfig, given: Mapping[str, Engine] | None = None
+) -> AsyncIterator[Cast]:
+    """Load models and build policies, without any data; close it all at the end.
+
+    `given` speaks for its roles instead of their own models.
+    """
+    given = given or {}
     engines: dict[str, Engine] = {}
     loaded: dict[str, LoadedModel] = {}
     trained_engines: list[LocalEngine] = []
     try:
-        for name in _models(config, team):
+        for name in _models(config, team, given):
             engines[name] = _open(name, config, loaded)
+        if all(one.module.device.type == "cpu" for one in loaded.values()):
+            torch.use_deterministic_algorithms(True, warn_only=True)
         names = policy_names(config, team)
         bases = {role: loaded[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
@@ -106,32 +122,53 @@ async def open_stage(config: Config) -> AsyncIterator[Stage]:
         by_role: dict[str, Engine] = {
             role: serving[names[role]] if role in names else engines[agent.model]
             for role, agent in team.agents.items()
+            if role not in given
         }
-        roster = build_roster(team, by_role)
-        yield Stage(
-            config=config,
+        yield Cast(
             team=team,
-            roster=roster,
-            train_tasks=train_tasks,
-            test_tasks=test_tasks,
-            dropped_leaks=leaks,
+            roster=build_roster(team, by_role | dict(given)),
+            names=names,
             policies=policies,
-            updaters={name: _updater(policy, config, team) for name, policy in policies.items()},
             trained_engines=trained_engines,
             frozen=loaded,
-            fingerprints={name: fingerprint(model.module) for name, model in loaded.items()},
-            roles={agent.name: agent.role for agent in roster.agents if agent.role in names},
             engines=engines,
-            grader=grader_of(config, engines),
         )
     finally:
         for engine in (*trained_engines, *engines.values()):
             await engine.close()
 
 
-def _models(config: Config, team: TeamConfig) -> list[str]:
-    teams = [team, *config.teams.values()]
-    models = [agent.model for one in teams for agent in one.agents.values()]
+@asynccontextmanager
+async def open_stage(config: Config) -> AsyncIterator[Stage]:
+    """Load models and data, build policies, and close it all at the end."""
+    team = check_training(config)
+    assert config.train_tasks is not None
+    test_tasks = tasks_of(config.tasks, config.judge)
+    train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
+    if not train_tasks:
+        raise ConfigError("train_tasks: every task is also among the held-out tasks")
+    async with open_cast(config, team) as cast:
+        yield Stage(
+            config=config,
+            team=team,
+            roster=cast.roster,
+            train_tasks=train_tasks,
+            test_tasks=test_tasks,
+            dropped_leaks=leaks,
+            policies=cast.policies,
+            updaters={name: _updater(p, config, team) for name, p in cast.policies.items()},
+            trained_engines=cast.trained_engines,
+            frozen=cast.frozen,
+            fingerprints={name: fingerprint(model.module) for name, model in cast.frozen.items()},
+            roles={a.name: a.role for a in cast.roster.agents if a.role in cast.names},
+            engines=cast.engines,
+            grader=grader_of(config, cast.engines),
+        )
+
+
+def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
+    models = [agent.model for role, agent in team.agents.items() if role not in given]
+    models += [agent.model for one in config.teams.values() for agent in one.agents.values()]
     return list(dict.fromkeys([*models, *([config.judge.model] if config.judge else [])]))
 
 
