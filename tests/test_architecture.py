@@ -32,6 +32,7 @@ ORDER = (
     "commands",
     "training",
     "doctor",
+    "serve",
     "cli",
 )
 """No module imports one further down, not even inside a function."""

@@ -1,0 +1,136 @@
+"""The HTTP side: routes, keys, limits, deadlines and streams around a backend.
+
+Every reply that is not a success has OpenAI's error shape. Logs hold no text and no key.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tacit.serve.backend import Answer, Backend, Emit
+from tacit.serve.errand import Errand, EventStream
+from tacit.serve.gate import Gate
+from tacit.serve.keys import RateLimit, check_key, read_body
+from tacit.serve.metrics import CONTENT_TYPE, Metrics
+from tacit.serve.outside import Outside, told
+from tacit.serve.problem import Problem
+from tacit.serve.schema import Chat, parse_chat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one server takes on."""
+
+    keys: Sequence[str] = ()
+    """Bearer keys that are let in; empty lets everyone in."""
+    body_bytes: int = 1 << 20
+    rate: float | None = None
+    """Requests a minute for each key, or for each address where there are no keys."""
+    places: int = 64
+    """Requests under way at once."""
+    waiting: int = 256
+    """Requests that may wait for a place."""
+    deadline: float = 120.0
+    """Seconds from a request's arrival to its last byte."""
+
+
+class Service:
+    """A backend behind its limits: what the routes call."""
+
+    def __init__(self, backend: Backend, limits: Limits) -> None:
+        self.backend = backend
+        self.limits = limits
+        self.gate = Gate(limits.places, limits.waiting)
+        self.metrics = Metrics(self.gate)
+        self._rate = RateLimit(limits.rate) if limits.rate else None
+        self._errands: set[asyncio.Task[Answer]] = set()
+
+    def app(self, extra: Sequence[Route] = ()) -> ASGIApp:
+        """The ASGI application; `extra` routes come after the common ones."""
+        routes = [
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/healthz", self.health),
+            Route("/metrics", self.show_metrics),
+            *extra,
+        ]
+        failures = (Problem, HTTPException, Exception)
+        inside = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, told))
+        return Outside(inside, self.gate, self.metrics)
+
+    def admit(self, request: Request) -> None:
+        """The key and the rate, for every path but `/healthz`."""
+        client = check_key(request, self.limits.keys)
+        if self._rate and request.method == "POST":
+            self._rate.take(client)
+
+    async def health(self, request: Request) -> Response:
+        state = "shutting down" if self.gate.closed else "ok"
+        body = {"status": state, "inside": self.gate.inside, "waiting": self.gate.waiting}
+        return JSONResponse(body, 503 if self.gate.closed else 200)
+
+    async def show_metrics(self, request: Request) -> Response:
+        self.admit(request)
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def models(self, request: Request) -> Response:
+        self.admit(request)
+        return JSONResponse(await self.backend.models())
+
+    async def model(self, request: Request) -> Response:
+        self.admit(request)
+        name = request.path_params["name"]
+        for model in (await self.backend.models())["data"]:
+            if model["id"] == name:
+                return JSONResponse(model)
+        raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
+
+    async def chat(self, request: Request) -> Response:
+        until = asyncio.get_running_loop().time() + self.limits.deadline
+        self.admit(request)
+        raw = await read_body(request, self.limits.body_bytes, self.limits.deadline)
+        chat = parse_chat(raw, request.headers)
+        self.backend.check(chat)
+        errand = Errand(lambda emit: self._work(chat, emit, until))
+        self._errands.add(errand.task)
+        errand.task.add_done_callback(self._count)
+        first = await errand.first(request.receive)
+        if first is None:  # no stream, or none yet: a status can still tell of a failure
+            return JSONResponse((await errand.answer()).body)
+        self.metrics.first_chunk(self._since(until))
+        return EventStream(first, errand, until)
+
+    async def _work(self, chat: Chat, emit: Emit, until: float) -> Answer:
+        try:
+            async with asyncio.timeout_at(until), self.gate.place():
+                answer = await self.backend.answer(chat, emit)
+        except TimeoutError:
+            seconds = f"{self.limits.deadline:g}"
+            raise Problem(504, f"there was no answer within {seconds} seconds") from None
+        self.metrics.calls(answer.calls)
+        self.metrics.chat(self._since(until), stream=chat.streams)
+        return answer
+
+    def _since(self, until: float) -> float:
+        return asyncio.get_running_loop().time() - until + self.limits.deadline
+
+    def _count(self, task: asyncio.Task[Answer]) -> None:
+        self._errands.discard(task)
+        if task.cancelled():
+            self.metrics.failed("given up")
+        elif error := task.exception():
+            self.metrics.failed(str(error.status) if isinstance(error, Problem) else "500")
+
+    def abandon(self) -> int:
+        """Give up what is still under way; whoever waits for it is told."""
+        for task in self._errands:
+            task.cancel()
+        return len(self._errands)

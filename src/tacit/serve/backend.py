@@ -1,0 +1,37 @@
+"""The seam to whoever answers a chat completion."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.serve.schema import Chat, Json
+from tacit.types import Call
+
+Emit = Callable[[Json], None]
+"""Takes the next chunk of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered, and the calls that it took."""
+
+    body: Json
+    """The whole completion; where the client asked for a stream, every chunk was emitted before."""
+    calls: Sequence[Call]
+
+
+class Backend(Protocol):
+    async def models(self) -> Json:
+        """What `/v1/models` lists."""
+        ...
+
+    def check(self, chat: Chat) -> None:
+        """Refuse, with a Problem, what cannot be answered: before the request waits for a place."""
+        ...
+
+    async def answer(self, chat: Chat, emit: Emit) -> Answer:
+        """Answer, emitting chunks where a stream was asked for. Runs in an asyncio task of its own,
+        which is cancelled when the client goes away."""
+        ...
+
+    async def close(self) -> None: ...

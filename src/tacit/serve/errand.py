@@ -1,0 +1,106 @@
+"""One chat completion under way: the work, what it emits, and the client who may go away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from tacit.serve.backend import Answer, Emit
+from tacit.serve.outside import log_failure
+from tacit.serve.problem import Problem, retry_later
+from tacit.serve.schema import DONE, Json, event
+
+GONE = 499
+"""The status, in logs and metrics, of a request whose client did not wait for the reply."""
+LAST_WORDS = 5.0
+"""Seconds after its deadline in which a stream can still say that it was late."""
+
+
+class Errand:
+    def __init__(self, work: Callable[[Emit], Awaitable[Answer]]) -> None:
+        self.chunks: asyncio.Queue[Json | None] = asyncio.Queue()
+        """What the work emits; None when it is over."""
+        self.task = asyncio.create_task(self._run(work))
+
+    async def _run(self, work: Callable[[Emit], Awaitable[Answer]]) -> Answer:
+        try:
+            return await work(self.chunks.put_nowait)
+        finally:
+            self.chunks.put_nowait(None)
+
+    async def first(self, receive: Receive) -> Json | None:
+        """The first chunk, or None when the work is over without any.
+
+        If the client goes away the work is given up, so that nobody pays for it any longer.
+        """
+        chunk = asyncio.create_task(self.chunks.get())
+        gone = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({chunk, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if chunk.done():
+                return chunk.result()
+            raise Problem(GONE, "the client went away")
+        except BaseException:
+            self.task.cancel()
+            raise
+        finally:
+            chunk.cancel()
+            gone.cancel()
+
+    async def answer(self) -> Answer:
+        """What the work, which is over, came to."""
+        await asyncio.wait({self.task})
+        if self.task.cancelled():
+            raise retry_later(503, "the server shut down before the answer", 5, "shutting_down")
+        return self.task.result()
+
+
+class EventStream(StreamingResponse):
+    """An errand's chunks as server-sent events, its failure as the last of them."""
+
+    def __init__(self, first: Json, errand: Errand, until: float) -> None:
+        super().__init__(
+            self._events(first),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
+        self._errand = errand
+        self._until = until + LAST_WORDS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = self._errand.task
+        gone = asyncio.create_task(_disconnected(receive))
+        gone.add_done_callback(lambda gone: gone.cancelled() or task.cancel())
+        try:
+            async with asyncio.timeout_at(self._until):  # a client that does not read is let go
+                await self.stream_response(send)
+        finally:
+            gone.cancel()
+            task.cancel()
+
+    async def _events(self, first: Json) -> AsyncIterator[bytes]:
+        yield event(first)
+        over = False
+        while not over:
+            batch = [await self._errand.chunks.get()]
+            while not self._errand.chunks.empty():
+                batch.append(self._errand.chunks.get_nowait())
+            over = batch[-1] is None
+            data = b"".join(event(chunk) for chunk in batch if chunk is not None)
+            yield data + (await self._last() if over else b"")
+
+    async def _last(self) -> bytes:
+        try:
+            await self._errand.answer()
+        except Problem as problem:
+            return event(problem.body())
+        except Exception as error:
+            log_failure(error)
+            return event(Problem(500, "an internal error").body())
+        return DONE
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

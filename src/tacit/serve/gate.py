@@ -1,0 +1,61 @@
+"""How many requests are under way, how many may wait, and the closing of the door."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tacit.serve.problem import retry_later
+
+
+class Gate:
+    """Lets so many in at once, has so many wait in order, and turns the rest away at once.
+
+    Whoever waits has been accepted: closing refuses newcomers only.
+    """
+
+    def __init__(self, places: int, waiting: int) -> None:
+        self.inside = 0
+        """Under way or waiting."""
+        self.closed = False
+        self._places = places
+        self._most = places + waiting
+        self._free = asyncio.Semaphore(places)
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._seconds = 1.0
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self.inside - self._places)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        if self.closed:
+            raise retry_later(503, "the server is shutting down", 5, "shutting_down")
+        if self.inside >= self._most:
+            raise retry_later(
+                429, "the server has all the work it can take", self._patience(), "queue_full"
+            )
+        self.inside += 1
+        self._empty.clear()
+        try:
+            async with self._free:
+                began = asyncio.get_running_loop().time()
+                yield
+                took = asyncio.get_running_loop().time() - began
+                self._seconds += 0.1 * (took - self._seconds)
+        finally:
+            self.inside -= 1
+            if not self.inside:
+                self._empty.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def emptied(self) -> None:
+        await self._empty.wait()
+
+    def _patience(self) -> int:
+        """Seconds until the queue has moved on, as far as the last requests tell."""
+        return min(60, math.ceil(self._seconds * (1 + self.waiting / self._places)))

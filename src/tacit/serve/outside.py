@@ -1,0 +1,76 @@
+"""The outermost layer of every request: its id, its line in the log, its count, its errors' shape.
+
+A log line says what happened and never what was said: no text, no key, no path of a client's own.
+"""
+
+import logging
+import time
+import traceback
+import uuid
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tacit.serve.gate import Gate
+from tacit.serve.metrics import Metrics
+from tacit.serve.problem import Problem
+
+log = logging.getLogger(__name__)
+
+PATHS = ("/v1/chat/completions", "/v1/models", "/healthz", "/metrics")
+
+
+class Outside:
+    def __init__(self, inside: ASGIApp, gate: Gate, metrics: Metrics) -> None:
+        self._inside = inside
+        self._gate = gate
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+        name = f"req-{uuid.uuid4().hex}"
+
+        async def reply(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                more = [(b"x-request-id", name.encode())]
+                more += [(b"connection", b"close")] if self._gate.closed else []
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        try:
+            await self._inside(scope, receive, reply)
+        except Exception as error:  # its client was told by `told`, or has half a reply
+            log_failure(error, name)
+        finally:
+            path = scope["path"] if scope["path"] in PATHS else "other"
+            self._metrics.request(path, status)
+            took = time.perf_counter() - began
+            log.info("%s %s %d %.3f s %s", scope["method"], path, status, took, name)
+
+
+async def told(request: Request, error: Exception) -> Response:
+    """Any failure in OpenAI's shape."""
+    if isinstance(error, HTTPException):
+        error = Problem(error.status_code, _WORDS.get(error.status_code, error.detail))
+    elif not isinstance(error, Problem):
+        error = Problem(500, "an internal error")
+    return JSONResponse(error.body(), error.status, error.headers)
+
+
+_WORDS = {
+    404: "there is nothing at this path: the server has /v1/chat/completions and /v1/models",
+    405: "this path does not take this method",
+}
+
+
+def log_failure(error: Exception, name: str = "") -> None:
+    """A bug's place and kind. Its message is left out, since it may quote what a client sent."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.error("%s failed with %s at\n%s", name or "a stream", type(error).__name__, frames)

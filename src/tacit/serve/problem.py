@@ -1,0 +1,48 @@
+"""What a client did wrong, or what went wrong for it, in OpenAI's error shape."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_KINDS = {
+    401: "authentication_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+class Problem(Exception):
+    """An HTTP status with a sentence for the client, who may see it: it holds no secret."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def body(self) -> Any:
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        return {
+            "error": {
+                "message": str(self),
+                "type": _KINDS.get(self.status, kind),
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def retry_later(status: int, message: str, seconds: int, code: str) -> Problem:
+    """A refusal that says when to come back."""
+    return Problem(status, message, code=code, headers={"retry-after": str(seconds)})
