@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.config import Config, EvaluationConfig, load_config
+from tacit.config import Config, EvaluationConfig, load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.evaluate import evaluate_team
 from tacit.runfolder import RunFolder, read_lines, write_atomically
@@ -94,6 +94,38 @@ def test_the_same_config_goes_on_and_another_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"another config \(evaluation.samples, seed differ\)"):
         RunFolder.open(tmp_path, Config(seed=2, evaluation=EvaluationConfig(samples=4)))
     assert RunFolder.existing(tmp_path)[1] == Config(seed=1)
+
+
+def api_config(**changed: object) -> Config:
+    model = {"engine": "api", "model": "m", **changed}
+    return parse_config({"models": {"actor": model}, "prices": "p.yaml", "spend_cap": 1.0})
+
+
+def test_the_cap_and_the_manners_of_asking_may_change_and_are_written_down(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", api_config())
+    kinder = api_config(concurrency=2, requests_per_minute=10, deadline=20, retries=1, timeout=5)
+    richer = kinder.model_copy(update={"spend_cap": 2.0})
+    run = RunFolder.open(tmp_path / "run", richer)
+    assert RunFolder.existing(run.path)[1] == richer
+    with pytest.raises(ConfigError, match=r"models\.actor\.cache differ"):
+        RunFolder.open(tmp_path / "run", api_config(cache="off"))
+
+
+def test_a_setting_that_an_older_run_did_not_have_was_at_its_default(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path / "run", Config())
+    older = run.read_json("config.json")
+    del older["evaluation"]["without_helpers"], older["spend_cap"]
+    run.write_json("config.json", older)
+    RunFolder.open(tmp_path / "run", Config())
+    with pytest.raises(ConfigError, match=r"evaluation\.without_helpers differ"):
+        RunFolder.open(tmp_path / "run", Config(evaluation=EvaluationConfig(without_helpers=False)))
+
+
+def test_what_a_refused_run_paid_for_is_taken_up_again(tmp_path: Path) -> None:
+    (tmp_path / "run/cache").mkdir(parents=True)
+    (tmp_path / "run/spend.jsonl").write_text("{}\n")
+    RunFolder.open(tmp_path / "run", Config())
+    assert (tmp_path / "run/spend.jsonl").exists()
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:

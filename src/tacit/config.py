@@ -55,16 +55,19 @@ class TaskConfig(Section):
 class ModelConfig(Section):
     """A model that agents can use by its name."""
 
-    engine: Literal["local", "api"] = "local"
+    engine: Literal["local", "vllm", "api"] = "local"
     path: str = "pocket"
-    """local: `pocket`, a folder as `from_pretrained` reads it, or a Hub id."""
+    """local, vllm: `pocket`, a folder as `from_pretrained` reads it, or a Hub id."""
     rows: PositiveInt = 32
-    """local: how many sequences are decoded together."""
+    """local, vllm: how many sequences are decoded together."""
     context: PositiveInt | None = None
-    """local: the longest prompt plus answer, if shorter than the model's own."""
+    """local, vllm: the longest prompt plus answer, if shorter than the model's own."""
     device: str = "auto"
+    """local, and where what vllm serves is trained."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """local: auto is bfloat16 on a GPU and float32 on a CPU."""
+    """local, vllm: auto is bfloat16 on a GPU and float32 on a CPU."""
+    kv_gib: PositiveFloat = 4.0
+    """vllm: memory for keys and values, beside the weights."""
     model: str | None = None
     """api: the model id to ask for."""
     base_url: str | None = None
@@ -142,6 +145,8 @@ class EvaluationConfig(Section):
     """Episodes per task: pass@1 is their mean, maj@k and pass@k use them all."""
     concurrency: PositiveInt = 64
     """Episodes under way at once."""
+    without_helpers: bool = True
+    """Play each task once more with the helpers left out, to say what they changed."""
     confidence: Share = 0.95
     resamples: PositiveInt = 10_000
 

@@ -24,6 +24,18 @@ from tacit.types import Episode
 
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
+PAID_FOR = {"cache", "spend.jsonl"}
+"""What a run that was refused before it began may leave: answers, and what they cost."""
+MANNERS = (
+    "concurrency",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "timeout",
+    "deadline",
+    "retries",
+)
+"""Settings of an api model that may change while its run goes on."""
+
 Request = Literal["stop", "save"]
 """What may be asked of a run under way: stop after this step, save a checkpoint now."""
 
@@ -38,26 +50,29 @@ class RunFolder:
     def open(cls, path: str | Path, config: Config) -> "RunFolder":
         """Start or continue a run; a folder that holds another experiment is left alone."""
         run = cls.check(path, config)
-        if not (run.path / "config.json").exists():
-            run.write_json("config.json", config.model_dump(mode="json"))
+        resolved = config.model_dump(mode="json")
+        if not (run.path / "config.json").exists() or run.read_json("config.json") != resolved:
+            run.write_json("config.json", resolved)
         return run
 
     @classmethod
     def check(cls, path: str | Path, config: Config) -> "RunFolder":
         """Refuse what `open` would refuse, and write nothing: for before models load."""
         run = cls(path)
-        resolved = config.model_dump(mode="json")
+        resolved = _decisive(config.model_dump(mode="json"))
         if run.path.exists() and not run.path.is_dir():
             raise ConfigError(f"`{path}` is a file: name a folder with --out")
         if (run.path / "config.json").exists():
-            if run.read_json("config.json") != resolved:
-                changed = ", ".join(_changed(run.read_json("config.json"), resolved))
+            _, before = cls.existing(path)  # a setting that was not there yet had its default
+            then = _decisive(before.model_dump(mode="json"))
+            if changed := ", ".join(_changed(then, resolved)):
                 raise ConfigError(
                     f"`{path}` holds a run with another config ({changed} differ): "
                     "name another folder with --out, or remove this one"
                 )
         elif run.path.exists() and any(
-            not _is_torn(file, "config.json") for file in run.path.iterdir()
+            not _is_torn(file, "config.json") and file.name not in PAID_FOR
+            for file in run.path.iterdir()
         ):
             raise ConfigError(
                 f"`{path}` is not a run folder and not empty: name another with --out"
@@ -174,6 +189,15 @@ def _versions() -> dict[str, str]:
 def _is_torn(file: Path, name: str) -> bool:
     """Whether it is what being killed inside `write_atomically` leaves behind."""
     return file.name.startswith(f".{name}.")
+
+
+def _decisive(tree: dict[str, Any]) -> dict[str, Any]:
+    """A config without what decides how long a run takes and goes on, but not what comes of it."""
+    tree.pop("spend_cap", None)
+    for model in tree.get("models", {}).values():
+        for name in MANNERS:
+            model.pop(name, None)
+    return tree
 
 
 def _changed(old: Any, new: Any, place: str = "") -> Iterator[str]:

@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager
 
 from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import PriceTable, load_prices
+from tacit.engine.api import Account
 from tacit.engine.base import Engine
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
 from tacit.grading import find_grader, grade
 from tacit.tasks import load_tasks
 from tacit.team.judge import Grader, Judge
-from tacit.team.roster import Roster, build_roster, check_team
+from tacit.team.roster import Roster, build_roster, check_team, find_topology
 from tacit.types import Task
 
 
@@ -61,14 +62,40 @@ def prices_of(config: Config) -> PriceTable | None:
         return None
     prices = load_prices(config.prices)
     teams = [*([config.team] if config.team else []), *config.teams.values()]
-    for name in dict.fromkeys(agent.model for team in teams for agent in team.agents.values()):
+    names = [agent.model for team in teams for agent in team.agents.values()]
+    for name in dict.fromkeys([*names, *([config.judge.model] if config.judge else [])]):
         prices.of(config.model_named(name).model or name)
     return prices
 
 
+def is_greedy(config: Config, team: TeamConfig, role: str) -> bool:
+    """Whether a role says the same each time it is asked the same: frozen, and not sampling."""
+    agent = team.agents[role]
+    known = find_topology(team.topology).roles.get(role)
+    usual = known.temperature if known else 0.0
+    sampled = bool(usual if agent.temperature is None else agent.temperature)
+    return not (agent.trained or sampled or config.model_named(agent.model).samples)
+
+
+def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:
+    """Roles that can be left out to see what they change; none where the rest would not be greedy.
+
+    A helper is a role whose silence its topology provides for. Whoever remains must answer.
+    """
+    known = find_topology(team.topology).roles
+    helpers = {
+        role
+        for role, agent in team.agents.items()
+        if (role in known and known[role].may_be_silent) or agent.silent
+    }
+    rest = team.agents.keys() - helpers
+    comparable = rest and all(is_greedy(config, team, role) for role in rest)
+    return frozenset(helpers) if comparable and config.evaluation.without_helpers else frozenset()
+
+
 @asynccontextmanager
 async def open_engines(
-    config: Config, teams: Mapping[str, TeamConfig]
+    config: Config, teams: Mapping[str, TeamConfig], account: Account | None = None
 ) -> AsyncIterator[dict[str, Engine]]:
     """One engine for each model that some agent or the judge uses."""
     names = dict.fromkeys(agent.model for team in teams.values() for agent in team.agents.values())
@@ -77,7 +104,7 @@ async def open_engines(
     engines: dict[str, Engine] = {}
     try:
         for name in names:
-            engines[name] = open_engine(name, config.model_named(name))
+            engines[name] = open_engine(name, config.model_named(name), account)
         yield engines
     finally:
         for engine in engines.values():

@@ -5,13 +5,14 @@ Kept answers cost nothing and have no receipt. An answer that was lost on its wa
 charged all the same: nobody can know that here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.economy.ledger import PriceTable
+from tacit.engine.api import Account
 from tacit.errors import ConfigError
 from tacit.runfolder import RunFolder, read_lines
 from tacit.types import Receipt, Usage
@@ -42,6 +43,12 @@ class Purse:
         run.mend(FILE)
         self.receipts = list(_read(run))
         self._spent = sum(map(self._money, self.receipts))
+
+    def account(self, warn: Callable[[str], None]) -> Account:
+        """How the run's engines are to ask: keeping answers in its folder, paying from here."""
+        return Account(
+            cache=self._run.path / "cache", on_receipt=self.pay, warn=warn, served=self.served()
+        )
 
     def pay(self, receipt: Receipt) -> None:
         """Write it down first, then count it."""
