@@ -6,9 +6,13 @@ from tacit.engine.base import Engine
 
 
 def open_engine(name: str, config: ModelConfig, account: Account | None = None) -> Engine:
-    """Load or connect. The ledger calls a local model by this name, an api model by its id."""
+    """Load or connect. The ledger calls an api model by its id, the others by this name."""
     if config.engine == "api":
         return ApiEngine(config, account)
+    if config.engine == "vllm":
+        from tacit.engine.vllm import VllmEngine, serve
+
+        return VllmEngine(serve(name, config))
     from tacit.engine.load import load_model
     from tacit.engine.local import LocalEngine
 

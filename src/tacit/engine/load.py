@@ -66,6 +66,20 @@ def load_tokenizer(path: str) -> Any:
     return _open_tokenizer(path, where, download)
 
 
+def model_folder(path: str) -> Path:
+    """Where a model's files lie on this machine; `hub:` downloads them first."""
+    where, download = _locate(path)
+    if Path(where).is_dir():
+        return Path(where)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(where, local_files_only=not download))
+    except (OSError, ValueError) as error:
+        hint = "" if download else f"; `hub:{path}` would download it"
+        raise ConfigError(f"model `{path}` cannot be opened: {_one_line(error)}{hint}") from error
+
+
 def _locate(path: str) -> tuple[str, bool]:
     """What `from_pretrained` should open, and whether it may download."""
     if path.startswith("hub:"):
