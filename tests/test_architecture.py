@@ -29,6 +29,7 @@ ORDER = (
     "learn",
     "export",
     "console",
+    "report",
     "commands",
     "training",
     "doctor",

@@ -1,0 +1,124 @@
+"use strict";
+// Who talks: the flow of messages before and after, and silence by difficulty over training.
+
+const talkView = { unit: "tokens", sides: [null, null] };
+
+// All sources that can be drawn, as [key, words].
+function flowChoices(runs) {
+  return runs.flatMap((run) => run.sources.filter((source) => source.flow.episodes)
+    .map((source) => [`${run.id}/${source.name}`, (runs.length > 1 ? `${run.label} · ` : "") + run.title(source.name), { run, source }]));
+}
+
+function drawTalk(runs) {
+  const choices = flowChoices(runs);
+  byId("talk").hidden = !choices.length;
+  if (!choices.length) return;
+  fill(byId("talk-controls"), choice("Size by", [["tokens", "tokens"], ["messages", "messages"]], talkView.unit, (unit) => { talkView.unit = unit; drawTalk(runs); }));
+  const run = runs[0], has = (key) => choices.some((c) => c[0] === key);
+  const wanted = [run.untrained?.name ?? choices[0][2].source.name, run.trained?.name ?? choices.at(-1)[2].source.name].map((name) => `${run.id}/${name}`);
+  talkView.sides = talkView.sides.map((side, n) => (has(side) ? side : has(wanted[n]) ? wanted[n] : choices[n % choices.length][0]));
+  const shownSides = talkView.sides[0] === talkView.sides[1] && choices.length === 1 ? [0] : [0, 1];
+  const flows = shownSides.map((n) => choices.find((c) => c[0] === talkView.sides[n])[2]);
+  const most = Math.max(...flows.map(({ source }) => tallest(source.flow)), 1e-9);
+  fill(byId("flows"), shownSides.map((n) => flowPanel(runs, choices, n, flows[n] ?? flows[0], most)));
+  drawSilence(runs);
+}
+
+function flowPanel(runs, choices, n, { run, source }, most) {
+  const flow = source.flow, per = (value) => value / flow.episodes;
+  const total = per(flow.nodes.reduce((sum, node) => sum + node[talkView.unit], 0));
+  return h("div", { class: "panel flow" },
+    h("div", { class: "swap" },
+      select(choices, talkView.sides[n], (key) => { talkView.sides[n] = key; drawTalk(runs); }, { "aria-label": n ? "Flow on the right" : "Flow on the left" }),
+      h("span", { class: "quiet" }, `${fixed(total)} ${talkView.unit} an episode, ${plural(flow.episodes, "episode")}`)),
+    flowDrawing(run, flow, most));
+}
+
+const spokenOf = (node) => node.messages - node.silent;
+const sizeOf = (node) => node[talkView.unit];
+
+// Columns by depth: whoever reads a message stands to the right of it.
+function columnsOf(flow) {
+  const depths = [...new Set(flow.nodes.map((node) => node.depth))].sort((a, b) => a - b);
+  return depths.map((depth) => flow.nodes.filter((node) => node.depth === depth));
+}
+
+function tallest(flow) { return Math.max(...columnsOf(flow).map((column) => column.reduce((sum, node) => sum + sizeOf(node), 0))) / flow.episodes; }
+
+function flowDrawing(run, flow, most) {
+  const columns = columnsOf(flow), narrow = innerWidth < 760, width = narrow ? 340 : 560;
+  const rows = Math.max(...columns.map((column) => column.length)), room = 210, gap = 44, height = room + gap * rows + 10;
+  const across = columns.length > 1 ? (width - 100) / (columns.length - 1) : 0, thick = columns.length > 5 ? 10 : 16;
+  const places = new Map();
+  columns.forEach((column, c) => {
+    let y = 30;
+    for (const node of column) {
+      const tall = Math.max(2, (room * sizeOf(node)) / flow.episodes / most);
+      places.set(node, { x: 8 + c * across, y, tall, out: 0, in: 0 });
+      y += tall + gap;
+    }
+  });
+  const id = `hatch-${Math.random().toString(36).slice(2)}`;
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": flowInWords(flow) },
+    s("defs", {}, s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 2.5, height: 6, fill: css("--faint") }))),
+    flow.links.map((link) => ribbon(run, flow, link, places, thick, most, room)), flow.nodes.map((node, n) => block(run, flow, node, places.get(node), thick, id, columns.length > 5 && n > 0)));
+}
+
+const agentColour = (run, agent) => colour(Math.max(0, run.agents.indexOf(agent)));
+
+function ribbon(run, flow, link, places, thick, most, room) {
+  const from = places.get(flow.nodes[link.from]), to = places.get(flow.nodes[link.to]), sender = flow.nodes[link.from];
+  const share = sizeOf(sender) ? Math.min(1, link[talkView.unit] / sizeOf(sender)) : 0, wide = Math.max(1, from.tall * share);
+  const x0 = from.x + thick, x1 = to.x, y0 = from.y, middle = (x0 + x1) / 2, narrowed = Math.min(wide, Math.max(2, to.tall));
+  const y1 = to.y + Math.min(to.in, Math.max(0, to.tall - narrowed));
+  to.in += narrowed * 0.6;
+  const words = `${sender.agent} to ${flow.nodes[link.to].agent}: ${fixed(link.messages / flow.episodes, 2)} messages, ${fixed(link.tokens / flow.episodes)} tokens an episode`;
+  return s("path", { class: "ribbon", fill: agentColour(run, sender.agent), d: `M${x0},${y0} C${middle},${y0} ${middle},${y1} ${x1},${y1} L${x1},${y1 + narrowed} C${middle},${y1 + narrowed} ${middle},${y0 + wide} ${x0},${y0 + wide} Z` }, s("title", {}, oneLine(words)));
+}
+
+function block(run, flow, node, place, thick, hatch, terse) {
+  const hush = node.messages ? node.silent / node.messages : 0, hushed = talkView.unit === "messages" ? place.tall * hush : hush === 1 ? place.tall : 0;
+  const words = `${oneLine(node.agent)}: ${fixed(node.tokens / flow.episodes)} tokens, ${fixed(spokenOf(node) / flow.episodes, 2)} messages, silent ${percent(hush, 0)}`;
+  const how = `${fixed(sizeOf(node) / flow.episodes)}${hush ? ` · silent ${percent(hush, 0)}` : ""}`;
+  return s("g", {}, s("title", {}, words),
+    s("rect", { x: place.x, y: place.y, width: thick, height: place.tall, rx: 2, fill: agentColour(run, node.agent) }),
+    hushed > 0 ? [s("rect", { x: place.x, y: place.y + place.tall - hushed, width: thick, height: hushed, fill: css("--panel") }), s("rect", { x: place.x, y: place.y + place.tall - hushed, width: thick, height: hushed, fill: `url(#${hatch})`, stroke: css("--faint") })] : null,
+    s("text", { class: "who", x: place.x, y: place.y - 17 }, oneLine(node.agent).slice(0, terse ? 8 : 18)), s("text", { class: "how", x: place.x, y: place.y - 5 }, terse ? fixed(sizeOf(node) / flow.episodes, 0) : how));
+}
+
+const flowInWords = (flow) => flow.nodes.map((node) => `${oneLine(node.agent)} in round ${node.round}: ${fixed(node.tokens / flow.episodes)} tokens, silent ${percent(node.messages ? node.silent / node.messages : 0, 0)}`).join("; ");
+
+// ---- silence by difficulty
+
+const SILENCE = { id: "silence-levels", title: "Silence by difficulty, in training", scale: 100, unit: "%", range: [0, 1], of: [[/^silence\/([^/]+\/[^/]+)$/, "$1"]] };
+const HELD_OUT = { id: "silence-held-out", title: "Silence by difficulty, held-out", scale: 100, unit: "%", range: [0, 1], of: [] };
+
+function drawSilence(runs) {
+  const grid = byId("silence-grid");
+  const sampled = linesOf(runs.filter((run) => run.overview.trains), SILENCE), held = heldOutSilence(runs);
+  for (const [chart, lines] of [[SILENCE, sampled], [HELD_OUT, held]]) {
+    const card = cardFor(grid, chart);
+    card.root.hidden = !lines.length;
+    if (lines.length) drawCard(card, chart, lines);
+  }
+}
+
+// From the evaluations, where the policy chooses alone.
+function heldOutSilence(runs) {
+  const lines = [];
+  for (const run of runs) {
+    const names = new Map();
+    for (const point of run.checkpoints) for (const agent of point.agents) for (const [level, share] of Object.entries(agent.silence_by_level ?? {})) {
+      const name = `${agent.agent}/${level}`;
+      if (!names.has(name)) names.set(name, { x: [], y: [] });
+      names.get(name).x.push(point.step);
+      names.get(name).y.push(100 * share);
+    }
+    const quiet = [...names].filter(([, line]) => line.x.length > 1 && line.y.some((v) => v > 0));
+    const agents = new Set(quiet.map(([name]) => name.split("/")[0]));
+    [...names].filter(([name, line]) => line.x.length > 1 && agents.has(name.split("/")[0])).forEach(([name, line], n) => lines.push({
+      label: oneLine(runs.length > 1 ? `${name} · ${run.label}` : name), key: `held/${run.id}/${name}`, style: "points", dash: runs.length > 1 ? DASHES[n % DASHES.length] : "solid", colour: colour(runs.length > 1 ? run.number : n), ...line,
+    }));
+  }
+  return lines;
+}

@@ -1,0 +1,71 @@
+"""Who speaks to whom: messages and tokens by agent and round, and who read them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Node = tuple[int, str]
+"""Round and agent."""
+
+
+@dataclass(slots=True)
+class Flow:
+    """Sums over the episodes of one source."""
+
+    episodes: int = 0
+    nodes: dict[Node, dict[str, float]] = field(default_factory=dict)
+    links: dict[tuple[Node, Node], dict[str, float]] = field(default_factory=dict)
+
+    def add(self, calls: list[dict[str, Any]]) -> None:
+        """Count one episode. A message was read by whoever's prompt holds its text."""
+        self.episodes += 1
+        spoken: list[tuple[Node, int, str, int]] = []
+        for call in calls:
+            node = (_whole(call.get("round")), str(call.get("agent", "?")))
+            tokens = _whole(_usage(call).get("generated"))
+            text = call.get("text")
+            text = text.strip() if isinstance(text, str) else ""
+            prompt = "\n".join(str(message.get("content", "")) for message in messages_of(call))
+            depth = node[0]
+            for other, before, said, size in spoken:
+                if said and said in prompt:
+                    depth = max(depth, before + 1)
+                    _count(self.links.setdefault((other, node), {}), size)
+            silent = bool(call.get("silent"))
+            sums = self.nodes.setdefault(node, {"silent": 0, "depth": 0})
+            _count(sums, tokens)
+            sums["silent"] += silent
+            sums["depth"] = max(sums["depth"], depth)
+            if not silent:
+                spoken.append((node, depth, text, tokens))
+
+    def to_json(self) -> dict[str, Any]:
+        places = {node: place for place, node in enumerate(self.nodes)}
+        return {
+            "episodes": self.episodes,
+            "nodes": [
+                {"round": node[0], "agent": node[1], **sums} for node, sums in self.nodes.items()
+            ],
+            "links": [
+                {"from": places[a], "to": places[b], **sums} for (a, b), sums in self.links.items()
+            ],
+        }
+
+
+def messages_of(call: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a call's prompt."""
+    messages = call.get("messages")
+    return [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+
+
+def _usage(call: dict[str, Any]) -> dict[str, Any]:
+    usage = call.get("usage")
+    return usage if isinstance(usage, dict) else {}
+
+
+def _whole(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _count(sums: dict[str, float], tokens: int) -> None:
+    sums["messages"] = sums.get("messages", 0) + 1
+    sums["tokens"] = sums.get("tokens", 0) + tokens

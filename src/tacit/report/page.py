@@ -1,0 +1,196 @@
+"""One self-contained HTML file from run folders; large ones put their conversations beside it."""
+
+import base64
+import gzip
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import ConfigError
+from tacit.report.episodes import PIECE, PieceBuilder, Source, to_json
+from tacit.report.run import Run
+from tacit.runfolder import write_atomically
+
+ASSETS = Path(__file__).parent / "assets"
+SCRIPTS = (
+    "base.js", "data.js", "headline.js", "charts.js", "flow.js", "talks.js", "reader.js",
+    "details.js", "main.js",
+)  # fmt: skip
+_PIECE_FILE = re.compile(r"\d+-\d+-\d+\.js")
+INSIDE = 16_000_000
+"""Bytes of conversations that go into the page itself; more go beside it."""
+
+
+def plotly_script() -> Path:
+    """The one script plotly's package ships, found without importing the package."""
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise ConfigError("the charts need plotly: pip install 'tacit[report]'")
+    return Path(spec.origin).parent / "package_data" / "plotly.min.js"
+
+
+@dataclass(slots=True, eq=False)
+class Pieces:
+    """Whole episodes, packed as they are read; beside the page once they are too many for it."""
+
+    folder: Path
+    most: int = INSIDE
+    inside: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    beside: bool = False
+
+    def add(self, key: str, data: bytes) -> None:
+        packed = pack(data)
+        self.size += len(packed)
+        if not self.beside and self.size > self.most:
+            self.beside = True
+            self.folder.mkdir(parents=True)
+            for held, text in self.inside.items():
+                self._write(held, text)
+            self.inside.clear()
+        if self.beside:
+            self._write(key, packed)
+        else:
+            self.inside[key] = packed
+
+    def _write(self, key: str, packed: str) -> None:
+        (self.folder / f"{key}.js").write_text(f'tacitPiece("{key}","{packed}")\n')
+
+
+def write_report(
+    folders: Sequence[Path], target: Path, *, conversations: bool = True, inside: int = INSIDE
+) -> Path:
+    """Read the runs and write the page; an earlier report in its place is replaced."""
+    script = plotly_script().read_text(encoding="utf-8")
+    runs = open_runs(folders)
+    beside = target.with_name(f"{target.stem}.pieces")
+    making = target.with_name(f".{target.stem}.pieces")
+    shutil.rmtree(making, ignore_errors=True)
+    try:
+        pieces = Pieces(making, inside)
+        for number, run in enumerate(runs):
+            _read(run, number, pieces, conversations=conversations)
+        _check_not_ours(beside)
+        shutil.rmtree(beside, ignore_errors=True)
+        if pieces.beside:
+            making.rename(beside)
+        page = _page(runs, pieces, beside.name, script, conversations=conversations)
+        write_atomically(target, page.encode("utf-8", "backslashreplace"))
+        target.chmod(0o644)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return target
+
+
+def open_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs under the names people will see: as short as tells them apart."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"`{folder}` is not a folder: name a run folder, like runs/NAME")
+        if not any(
+            (folder / name).exists()
+            for name in ("config.json", "metrics.jsonl", "episodes", "evals")
+        ):
+            raise ConfigError(f"`{folder}` is not a run folder: it has no config.json")
+    paths = [folder.resolve() for folder in folders]
+    names = [path.name for path in paths]
+    return [
+        Run(folder, path.name if names.count(path.name) == 1 else f"{path.parent.name}/{path.name}")
+        for folder, path in zip(folders, paths, strict=True)
+    ]
+
+
+def _read(run: Run, number: int, pieces: Pieces, *, conversations: bool) -> None:
+    """One pass over the folder, packing conversations on the way."""
+    builders: dict[Source, PieceBuilder] = {}
+
+    def pack_up(source: Source, piece: int) -> None:
+        pieces.add(f"{number}-{source.number}-{piece}", builders[source].take())
+
+    def keep(source: Source, tree: dict[str, Any]) -> None:
+        builder = builders.setdefault(source, PieceBuilder(run.cutters))
+        builder.add(tree)
+        if len(builder) == PIECE:
+            pack_up(source, len(source) // PIECE)
+
+    run.refresh(keep if conversations else None)
+    for source, builder in builders.items():
+        if len(builder):
+            pack_up(source, len(source) // PIECE)
+
+
+def _page(
+    runs: Sequence[Run], pieces: Pieces, beside: str, script: str, *, conversations: bool
+) -> str:
+    overviews = [run.overview() for run in runs]
+    if not conversations:
+        for overview in overviews:
+            overview["notes"].append("Conversations were left out of this report.")
+            overview["sources"] = []
+    settings = {"runs": overviews, "piece": PIECE, "pieces": beside}
+    parts = [f'<script type="application/json" id="overview">{in_script(settings)}</script>']
+    if conversations:
+        for number, run in enumerate(runs):
+            for source in run.sources.values():
+                rows = pack(to_json(source.rows()))
+                parts.append(_text(f"rows-{number}-{source.number}", rows))
+        parts += [_text(f"piece-{key}", packed) for key, packed in pieces.inside.items()]
+    nonce = secrets.token_urlsafe(18)
+    scripts = [script, *(_asset(name) for name in SCRIPTS)]
+    return fill_template(
+        policy=f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce)}">',
+        styles=f"<style>{_asset('page.css')}</style>",
+        data="\n".join(parts),
+        scripts="\n".join(f'<script nonce="{nonce}">{_inline(one)}</script>' for one in scripts),
+    )
+
+
+def policy(nonce: str) -> str:
+    """Nothing is fetched, and no script runs but the page's own and those it loads itself.
+
+    Styles may be inline: plotly writes some.
+    """
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def fill_template(**parts: str) -> str:
+    page = _asset("page.html")
+    for name, text in parts.items():
+        page = page.replace(f"<!--{name}-->", text)
+    return page
+
+
+def in_script(value: Any) -> str:
+    """JSON that no text in it can end the script element of."""
+    return to_json(value).decode("utf-8").replace("<", "\\u003c")
+
+
+def pack(data: bytes) -> str:
+    """Small enough to carry tens of thousands of conversations, safe inside HTML and scripts."""
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+
+
+def _text(name: str, packed: str) -> str:
+    return f'<script type="text/plain" id="{name}">{packed}</script>'
+
+
+def _inline(script: str) -> str:
+    return script.replace("</script", "<\\/script")
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _check_not_ours(folder: Path) -> None:
+    """Replace an earlier report's pieces, never somebody's files of that name."""
+    if folder.is_dir() and any(not _PIECE_FILE.fullmatch(path.name) for path in folder.iterdir()):
+        raise ConfigError(f"`{folder}` is in the way and is no earlier report's: use --out")

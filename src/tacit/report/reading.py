@@ -1,0 +1,117 @@
+"""Reading files that may be missing, torn or still growing: what is there, and what is not.
+
+Nothing here raises for what a file holds; what could not be read is said in `notes`.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+_TAIL = 256
+"""Bytes remembered of the last line, to notice that a file was cut and written anew."""
+
+
+def parse(text: bytes) -> Any:
+    """JSON, quickly; the slower parser takes what the strict one refuses (half a character)."""
+    try:
+        return from_json(text, cache_strings="keys")
+    except ValueError:
+        return json.loads(text)
+
+
+def read_json(path: Path, notes: list[str]) -> Any:
+    """A whole file's value, or None with a note that says why."""
+    try:
+        return parse(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        notes.append(f"{path.name} is damaged and left out ({error}).")
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read: {error.strerror}.")
+    return None
+
+
+def tree_at(value: Any, *path: str) -> dict[str, Any]:
+    """The object under these keys, empty where something else is there."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+class Tail:
+    """A JSONL file as it grows. `epoch` counts how often it was cut and begun anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.epoch = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        self.offset = 0
+        self.unreadable = 0
+        self.torn = False
+        self._last = b""
+
+    def new(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Objects of the whole lines since the last look, each with its place and length."""
+        try:
+            file = self.path.open("rb")
+        except OSError:
+            if self.offset:
+                self._begin_anew()
+            return
+        with file:
+            if self.offset and not self._same(file):
+                self._begin_anew()
+            file.seek(self.offset)
+            self.torn = False
+            for line in file:
+                if not line.endswith(b"\n"):
+                    self.torn = True
+                    return
+                place = self.offset
+                self.offset += len(line)
+                self._last = line[-_TAIL:]
+                tree = self._object(line)
+                if tree is not None:
+                    yield place, len(line), tree
+
+    def _begin_anew(self) -> None:
+        self.epoch += 1
+        self._restart()
+
+    def _same(self, file: Any) -> bool:
+        """Whether what was read before is still there."""
+        file.seek(self.offset - len(self._last))
+        return bool(file.read(len(self._last)) == self._last)
+
+    def _object(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            tree = parse(line)
+        except (ValueError, RecursionError):
+            tree = None
+        if isinstance(tree, dict):
+            return tree
+        self.unreadable += bool(line.strip())
+        return None
+
+    def notes(self) -> list[str]:
+        said = []
+        if self.torn:
+            said.append(f"{self.path.name}: the last line is torn and left out.")
+        if self.unreadable:
+            count = f"{self.unreadable} line{'s' if self.unreadable > 1 else ''}"
+            said.append(f"{self.path.name}: {count} could not be read and are left out.")
+        return said

@@ -1,0 +1,91 @@
+"""Which characters of a message each sampled token stands for, so that a page can colour them.
+
+The text shown is always the message itself; tokens only say where to cut it.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import tacit.pocket
+
+_LONGEST_GROUP = 8
+"""Tokens that may share a character: four bytes at most, with room for odd tokenizers."""
+
+
+class Decoder(Protocol):
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str: ...
+
+
+class Cutter:
+    """Cuts messages of one model at its tokens."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._known: dict[int, str] = {}
+
+    def cut(self, text: str, ids: list[int]) -> list[int] | None:
+        """UTF-16 units (as browsers count) of each token; None where text and tokens disagree."""
+        lengths: list[int] = []
+        place = 0
+        group: list[int] = []
+        for token in ids:
+            group.append(token)
+            piece = self._piece(token) if len(group) == 1 else self._decoder.decode(group)
+            if text.startswith(piece, place):
+                lengths += [0] * (len(group) - 1) + [_units(piece)]
+                place += len(piece)
+                group = []
+            elif len(group) == _LONGEST_GROUP:
+                return None
+        return [*lengths, *([0] * len(group))] if place >= len(text.rstrip()) else None
+
+    def _piece(self, token: int) -> str:
+        if token not in self._known:
+            self._known[token] = self._decoder.decode([token])
+        return self._known[token]
+
+
+def _units(text: str) -> int:
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
+class Cutters:
+    """The cutters of a run's models. A model whose tokenizer is not at hand has none."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        models = config.get("models")
+        self._models = models if isinstance(models, dict) else {}
+
+    def of(self, model: str) -> Cutter | None:
+        settings = self._models.get(model)
+        path = settings.get("path") if isinstance(settings, dict) else None
+        return _open(str(path or model))
+
+
+@cache
+def _open(model: str) -> Cutter | None:
+    path = _find(model.removeprefix("hub:"))
+    if path is None:
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        return Cutter(Tokenizer.from_file(str(path)))
+    except Exception:  # tokenizers raises plain Exception for a file it cannot read
+        return None
+
+
+def _find(model: str) -> Path | None:
+    """`tokenizer.json` of the pocket model, of a folder, or of what was downloaded before."""
+    folder = Path(tacit.pocket.__file__).parent / "model" if model == "pocket" else Path(model)
+    if (folder / "tokenizer.json").is_file():
+        return folder / "tokenizer.json"
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(model, "tokenizer.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None
