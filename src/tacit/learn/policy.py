@@ -85,7 +85,7 @@ def policy_names(config: Config, team: TeamConfig) -> dict[str, str]:
     if not trained:
         raise ConfigError("nothing to train: set `trained: true` on at least one agent of the team")
     for role, agent in trained.items():
-        if config.model_named(agent.model).engine != "local":
+        if config.model_named(agent.model).engine == "api":
             raise ConfigError(
                 f"team.agents.{role}: a model behind an API cannot be trained; use a local one"
             )

@@ -22,7 +22,9 @@ from tacit.economy.budget import (
     step_dual,
     unreachable,
 )
+from tacit.economy.meter import Meter
 from tacit.economy.reward import Multipliers
+from tacit.errors import SpendCap
 from tacit.evaluate import Summary, evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.batch import Choice, Row
@@ -43,6 +45,9 @@ from tacit.session import prices_of
 
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
+DROPPED = "episodes/dropped.jsonl"
+REPLAYED = ("metrics.jsonl", "episodes/train.jsonl", DROPPED)
+"""Files that are cut back to what a checkpoint knows of them when a run goes on."""
 BASE_LOSS_ROWS = 16
 """Messages a step whose loss under the frozen base is looked at: private codes show there."""
 
@@ -61,13 +66,17 @@ class State:
     dead: int = 0
     """Steps in a row without any signal."""
     stopped: str | None = None
+    dropped: int = 0
+    """Training episodes that failed and were left out."""
+    owed: bool = False
+    """Whether the evaluation of this step is still to be made."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "State":
-        own = {name: tree[name] for name in cls.__slots__}
+        own = {name: tree[name] for name in cls.__slots__ if name in tree}
         own["duals"] = {name: Dual(**dual) for name, dual in own["duals"].items()}
         own["warmup"] = Warmup(**{**own["warmup"], "gaps": tuple(own["warmup"]["gaps"])})
         return cls(**own)
@@ -81,8 +90,11 @@ class Trainer:
     on_note: Callable[[str], None] = lambda sentence: None
     pause: Callable[[], bool] = lambda: False
     """Asked before each step: True saves and stops, and the same command goes on from there."""
+    capped: Callable[[], str | None] = lambda: None
+    """Why no more may be spent: asked before each step and each held-out episode."""
     state: State = field(init=False)
     player: Player = field(init=False)
+    meter: Meter = field(init=False)
     checkpoints: Checkpoints = field(init=False)
     sampler: TaskSampler = field(init=False)
     duals: dict[str, DualSettings] = field(init=False)
@@ -91,7 +103,10 @@ class Trainer:
 
     def __post_init__(self) -> None:
         config = self.stage.config
-        self.player = make_player(self.stage.roster, self.stage.grader, config, self.stage.team)
+        stage, self.meter = self.stage, Meter()
+        self.player = make_player(
+            stage.roster, stage.grader, config, stage.team, on_episode=self.meter.add
+        )
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.duals = dual_settings(self.stage)
         self.credit_settings = credit_settings(self.stage)
@@ -103,7 +118,7 @@ class Trainer:
     async def train(self) -> State:
         """Run to the last step, from wherever the folder's last checkpoint left off."""
         config = self.stage.config
-        resumed = self._resume()
+        resumed = await self._resume()
         if not resumed:
             await self._check_budgets()
         RunFolder.open(self.run.path, config)  # only now, so that a refused run leaves nothing
@@ -112,13 +127,16 @@ class Trainer:
         self.trackers = Fan(
             config.train.trackers, config.name, str(self.run.path / "tracker"), tree
         )
-        if not resumed:
+        if not resumed or self.state.owed:
             await self._evaluate()
             self._save()
         while self.state.step < self.stage.config.train.steps and not self.state.stopped:
             if self.pause():
                 self._save()
                 break
+            if reason := self.capped():
+                self._save()
+                raise SpendCap(reason)
             await self._step()
             if self.run.take("save"):
                 self._save()
@@ -141,13 +159,19 @@ class Trainer:
         last = self.state.step == train.steps or bool(self.state.stopped)
         due = train.evaluate_every and self.state.step % train.evaluate_every == 0
         if due or last:
-            await self._evaluate()
+            self.state.owed = True
+            try:
+                await self._evaluate()
+            except SpendCap:
+                self._save()
+                raise
         if due or last or self.state.step % train.checkpoint_every == 0:
             self._save()
 
     async def _play(self) -> list[Played]:
         """This step's groups; dead ones are replaced where dynamic sampling is on."""
         train, step = self.stage.config.train, self.state.step + 1
+        self.meter.failed.clear()
         played = await self.player.play(self.sampler.take(train.tasks_per_step), step)
         for _ in range(train.dynamic_sampling):
             alive = [group for group in played if _mixed(group)]
@@ -156,6 +180,7 @@ class Trainer:
                 break
             played = alive + await self.player.play(self.sampler.take(missing), step)
         self.state.position = self.sampler.position
+        self.state.dropped += len(self.meter.failed)
         return played
 
     async def _update(self, batch: Batch) -> dict[str, Updated]:
@@ -173,7 +198,7 @@ class Trainer:
                     *_renumbered(rows, batch, own), train_choice=self.state.warmup.over
                 )
             for engine in self.stage.trained_engines:
-                engine.version += 1
+                await engine.refresh(engine.version + 1)
         return result
 
     def _multipliers(self) -> Multipliers:
@@ -220,6 +245,7 @@ class Trainer:
         for name, dual in self.state.duals.items():
             numbers[f"budget/{name}"] = self.duals[name].budget
             numbers[f"lambda/{name}"] = dual.value
+        numbers["episodes/dropped"] = len(self.meter.failed)
         numbers["silence/warming"] = float(not self.state.warmup.over)
         for policy, one in updated.items():
             prefix = "train" if len(updated) == 1 else f"train/{policy}"
@@ -253,7 +279,10 @@ class Trainer:
         line = {"step": step, **numbers}
         self.run.append("metrics.jsonl", json.dumps(line, allow_nan=False).encode())
         times = {"step": step, "rollout_s": rollout_s, "update_s": update_s}
-        self.run.append("timing.jsonl", json.dumps(times).encode())
+        self._time(times)
+        for episode in self.meter.failed:
+            whole = EPISODE.dump_json(episode)
+            self.run.append(DROPPED, whole[:-1] + f',"step":{step}}}'.encode())
         if self.stage.config.train.save_episodes:
             for record in _records(step, batch):
                 self.run.append("episodes/train.jsonl", record)
@@ -279,7 +308,8 @@ class Trainer:
         name = f"eval-{step:06d}"
         episodes = await evaluate_team(
             name, self.stage.roster, self.stage.test_tasks, config.evaluation, self.run,
-            seed=config.seed, grader=self.stage.grader,
+            seed=config.seed, grader=self.stage.grader, on_episode=self.meter.add,
+            capped=self.capped,
         )  # fmt: skip
         summary = summarise(
             name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)
@@ -287,11 +317,16 @@ class Trainer:
         self.run.write_json(f"evals/{name}.json", summary.to_json())
         numbers = {"eval/accuracy": summary.accuracy.mean, "eval/tokens": summary.generated.mean}
         self.run.append("metrics.jsonl", json.dumps({"step": step, **numbers}).encode())
-        times = {"step": step, "evaluate_s": time.perf_counter() - began}
-        self.run.append("timing.jsonl", json.dumps(times).encode())
+        self._time({"step": step, "evaluate_s": time.perf_counter() - began})
         self.trackers.log(numbers, step)
         self.on_step({"step": step, **numbers})
         self._remember(summary)
+        self.state.owed = False
+
+    def _time(self, times: dict[str, float]) -> None:
+        """What took how long and how many tokens, which may differ between equal runs."""
+        used = {model: asdict(usage) for model, usage in self.meter.take().items()}
+        self.run.append("timing.jsonl", json.dumps({**times, "usage": used}).encode())
 
     def _remember(self, summary: Summary) -> None:
         """Within the budget first, then accuracy, then fewer tokens."""
@@ -310,26 +345,26 @@ class Trainer:
             self.on_note(f"stopped: {self.state.stopped}")
 
     def _save(self) -> None:
-        files = ("metrics.jsonl", "episodes/train.jsonl")
-        sizes = {name: _size(self.run.path / name) for name in files}
+        sizes = {name: _size(self.run.path / name) for name in REPLAYED}
         state = {**self.state.to_json(), "sizes": sizes}
         self.checkpoints.save(self.state.step, state, self.stage.updaters)
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
 
-    def _resume(self) -> bool:
+    async def _resume(self) -> bool:
         """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
         self.checkpoints.sweep()
         last = self.checkpoints.step("last")
         tree = self.checkpoints.load(last, self.stage.updaters) if last is not None else None
-        for name in ("metrics.jsonl", "episodes/train.jsonl"):
-            self.run.cut(name, tree["sizes"][name] if tree else 0)
+        for name in REPLAYED:
+            self.run.cut(name, tree["sizes"].get(name, 0) if tree else 0)
         if tree is None or last is None:
             return False
         self.state = State.from_json(tree)
         self.sampler.position = self.state.position
         for engine in self.stage.trained_engines:
-            engine.version = self.state.step
+            async with engine.paused():
+                await engine.refresh(self.state.step)
         if self.state.best and self.state.best["step"] == last:
             self.checkpoints.point("best", last)
         return True
