@@ -128,7 +128,8 @@ def run_ours(setting: Setting, gate: Gate, report: Report) -> None:
 
 
 async def _run_ours(setting: Setting, gate: Gate, report: Report) -> None:
-    torch.use_deterministic_algorithms(True, warn_only=True)  # as in training
+    if setting.device == "cpu":  # as in training
+        torch.use_deterministic_algorithms(True, warn_only=True)
     loaded = open_model(setting)
     policy = build_policies({"solo": "solo"}, {"solo": loaded}, PolicyConfig(kind="full"), 0)[
         "solo"

@@ -95,17 +95,16 @@ def microbatches(
     Padded ones count as long as the longest beside them.
     """
     cut: list[list[Bundle]] = []
+    room = 0
     for one in sorted(bundles, key=lambda b: (-b.width, b.rows)):
-        if not cut or _tokens([*cut[-1], one], padded=padded) > tokens:
+        size = one.height * (cut[-1][0].width if cut else one.width) if padded else one.tokens
+        if not cut or size > room:
             cut.append([])
+            room = tokens
+            size = one.height * one.width if padded else one.tokens
         cut[-1].append(one)
+        room -= size
     return cut
-
-
-def _tokens(bundles: Sequence[Bundle], *, padded: bool) -> int:
-    if padded:
-        return bundles[0].width * sum(one.height for one in bundles)
-    return sum(one.tokens for one in bundles)
 
 
 def split(bundles: Sequence[Bundle], parts: int) -> list[list[Bundle]]:

@@ -1,6 +1,6 @@
 """The rows of a lane on the device: their pages, their state, and the graphs that move them on."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -68,9 +68,10 @@ class Block:
         whole = len(key[0]) // PAGE
         own = pages_for(reach) - whole
         wanted = own + (0 if prompt else pages_for(len(key[0])))
-        kept = {id(one) for one in (*keep, prompt) if one}
-        if self.pages.free < wanted and not self.prompts.make_room(wanted, kept):
-            return None
+        if self.pages.free < wanted:
+            kept = {id(one) for one in (*keep, prompt) if one}
+            if not self.prompts.make_room(wanted, kept):
+                return None
         prompt = prompt or self.prompts.add(key)
         self.pages.share(prompt.whole_pages)
         self._held[row] = [*prompt.whole_pages, *self.pages.take(own)]
@@ -149,22 +150,21 @@ class Block:
     def start(self, starting: list[tuple[int, Ticket, Prompt]]) -> None:
         """Put rows into their first state and let them draw from their prompt's logits."""
         device = self.model.device
-        ints = torch.zeros(INTS, len(starting), dtype=torch.int64)
-        floats = torch.zeros(FLOATS, len(starting), dtype=torch.float32)
-        table = torch.zeros(len(starting), self.rows.table.shape[1], dtype=torch.int32)
-        sources, targets = [], []
-        for number, (row, ticket, prompt) in enumerate(starting):
-            _describe(ints[:, number], floats[:, number], ticket, len(prompt.ids))
-            held = self._held[row]
-            table[number, : len(held)] = torch.tensor(held, dtype=torch.int32)
-            if prompt.tail_page is not None:
-                sources.append(prompt.tail_page)
-                targets.append(held[len(prompt.whole_pages)])
-        copy_pages(self.cache, sources, targets)
+        held = [self._held[row] for row, _, _ in starting]
+        tails = [
+            (prompt.tail_page, mine[len(prompt.whole_pages)])
+            for (_, _, prompt), mine in zip(starting, held, strict=True)
+            if prompt.tail_page is not None
+        ]
+        copy_pages(self.cache, tails)
+        state = [_describe(ticket, len(prompt.ids)) for _, ticket, prompt in starting]
         which = torch.tensor([row for row, _, _ in starting], device=device)
-        self.rows.ints[:, which] = ints.to(device)
-        self.rows.floats[:, which] = floats.to(device)
-        self.rows.table[which] = table.to(device)
+        ints, floats = zip(*state, strict=True)
+        self.rows.ints[:, which] = torch.tensor(ints, device=device).T
+        self.rows.floats[:, which] = torch.tensor(floats, device=device).T
+        width = max(map(len, held))
+        table = [[*mine, *[0] * (width - len(mine))] for mine in held]
+        self.rows.table[which, :width] = torch.tensor(table, dtype=torch.int32, device=device)
         logits = torch.stack([p.logits_NV[0] for _, _, p in starting if p.logits_NV is not None])
         self._filter(logits, [(n, t.request.sampling) for n, (_, t, _) in enumerate(starting)])
         self.rows.draw(logits, which)
@@ -185,14 +185,10 @@ class Block:
     def drawn(self) -> list[tuple[list[int], list[float]]]:
         """Of every row: the tokens drawn since `begin`, and their log-probabilities."""
         tokens, logprobs = self.rows.tokens.cpu()[:-1].T, self.rows.logprobs.cpu()[:-1].T
-        counts = (tokens >= 0).tolist()
-        return [
-            (
-                [token for token, there in zip(said, some, strict=True) if there],
-                [value for value, there in zip(values, some, strict=True) if there],
-            )
-            for said, values, some in zip(tokens.tolist(), logprobs.tolist(), counts, strict=True)
-        ]
+        there = tokens >= 0
+        ends = list(accumulate(there.sum(-1).tolist(), initial=0))
+        said, values = tokens[there].tolist(), logprobs[there].tolist()
+        return [(said[a:b], values[a:b]) for a, b in pairwise(ends)]
 
     def forward(self, size: int) -> Tensor:
         rows, cache = self.rows, self.cache
@@ -246,26 +242,28 @@ class Block:
         self.rows.step.copy_(step)
 
 
-def _describe(ints: Tensor, floats: Tensor, ticket: Ticket, prompt: int) -> None:
+def _describe(ticket: Ticket, prompt: int) -> tuple[list[int], list[float]]:
     """A row's first state; of one that had begun before, the state it was in."""
     sampling, drawn = ticket.request.sampling, len(ticket.ids)
     greedy = sampling.temperature == 0.0
+    ints, floats = [0] * INTS, [0.0] * FLOATS
     ints[Ints.POSITION] = prompt - 1
     ints[Ints.COUNT] = drawn
     ints[Ints.LIMIT] = sampling.max_tokens
     ints[Ints.ACTIVE] = 1
     ints[Ints.SEED] = ticket.request.seed
-    ints[Ints.GREEDY] = greedy
+    ints[Ints.GREEDY] = int(greedy)
     floats[Floats.HEAT] = 1.0 if greedy or filters(sampling) else 1.0 / sampling.temperature
     if ticket.odds is None or ticket.choice is not Choice.SPEAK:
-        return
+        return ints, floats
     marker = ticket.marker
     if len(marker) > MARKER:
         raise EngineError(f"the silence marker has {len(marker)} tokens, more than {MARKER}")
-    ints[Ints.FOLLOWS] = tuple(ticket.ids) == marker[:drawn] and drawn < len(marker)
+    ints[Ints.FOLLOWS] = int(tuple(ticket.ids) == marker[:drawn] and drawn < len(marker))
     ints[Ints.MARKER_LENGTH] = len(marker)
-    ints[Ints.MARKER_IDS : Ints.MARKER_IDS + len(marker)] = torch.tensor(marker)
-    floats[Floats.LOG_REST : Floats.LOG_REST + len(marker) + 1] = torch.tensor(ticket.odds.log_rest)
+    ints[Ints.MARKER_IDS : Ints.MARKER_IDS + len(marker)] = marker
+    floats[Floats.LOG_REST : Floats.LOG_REST + len(marker) + 1] = ticket.odds.log_rest
+    return ints, floats
 
 
 def filters(sampling: Sampling) -> bool:

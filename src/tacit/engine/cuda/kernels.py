@@ -64,7 +64,7 @@ def _head_norm(first, second, weight, half, column, inside, eps):
 
 @triton.jit
 def _rotate_store(
-    q, k, v, cos, sin, q_gain, k_gain, position, slot, keys, values, eps,
+    q, k, v, cos, sin, q_gain, k_gain, position, slot, keys, values, eps, stride,
     H: tl.constexpr, K: tl.constexpr, HALF: tl.constexpr,
     ROTATE: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -75,14 +75,14 @@ def _rotate_store(
     place = tl.load(slot + token)
     if head >= H + K:
         if place >= 0:
-            source = v + (token * K + head - H - K) * 2 * HALF + column
+            source = v + token * stride + (head - H - K) * 2 * HALF + column
             target = values + (place * K + head - H - K) * 2 * HALF + column
             tl.store(target, tl.load(source, mask=inside), mask=inside)
             tl.store(target + HALF, tl.load(source + HALF, mask=inside), mask=inside)
         return
-    own = q + (token * H + head) * 2 * HALF + column
+    own = q + token * stride + head * 2 * HALF + column
     if head >= H:
-        own = k + (token * K + head - H) * 2 * HALF + column
+        own = k + token * stride + (head - H) * 2 * HALF + column
     first = tl.load(own, mask=inside, other=0.0)
     second = tl.load(own + HALF, mask=inside, other=0.0)
     kind = first.dtype
@@ -121,7 +121,7 @@ def rotate_store(
 ) -> None:
     """Norm (where the family does) and rotate q and k in place; put k and v into their slots.
 
-    A slot of −1 is nowhere: the token is only computed.
+    They are parts of one tensor. A slot of −1 is nowhere: the token is only computed.
     """
     tokens, heads, width = q_THD.shape
     kv_heads = k_TKD.shape[1]
@@ -129,7 +129,7 @@ def rotate_store(
     q_gain, k_gain = gains or (q_THD, q_THD)
     _rotate_store[(tokens, heads + 2 * kv_heads)](
         q_THD, k_TKD, v_TKD, cos, sin, q_gain, k_gain,
-        position_T, slot_T, keys_SKD, values_SKD, eps,
+        position_T, slot_T, keys_SKD, values_SKD, eps, q_THD.stride(0),
         H=heads, K=kv_heads, HALF=width // 2, ROTATE=angles is not None, NORM=gains is not None,
         BLOCK=triton.next_power_of_2(width // 2), num_warps=1,
     )  # fmt: skip
@@ -137,7 +137,7 @@ def rotate_store(
 
 @triton.jit
 def _decode_attention(
-    q, keys, values, table, length, out, scale, table_width,
+    q, keys, values, table, length, out, scale, table_width, stride,
     H: tl.constexpr, K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     G_PAD: tl.constexpr, D_PAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -147,7 +147,8 @@ def _decode_attention(
     group, column = tl.arange(0, G_PAD), tl.arange(0, D_PAD)
     mine = (group < G)[:, None] & (column < D)[None, :]
     place = (row * H + head * G + group)[:, None] * D + column[None, :]
-    query = tl.load(q + place, mask=mine, other=0.0)
+    own = row * stride + (head * G + group)[:, None] * D + column[None, :]
+    query = tl.load(q + own, mask=mine, other=0.0)
     best = tl.full([G_PAD], -float("inf"), tl.float32)
     total = tl.zeros([G_PAD], tl.float32)
     mixed = tl.zeros([G_PAD, D_PAD], tl.float32)
@@ -185,10 +186,11 @@ def decode_attention(
     """One query a row over that row's pages; a row of length 0 costs nothing."""
     rows, heads, width = q_RHD.shape
     kv_heads = keys_SKD.shape[1]
-    out_RHD = torch.empty_like(q_RHD)
+    out_RHD = q_RHD.new_empty(q_RHD.shape)
     group = heads // kv_heads
     _decode_attention[(rows, kv_heads)](
-        q_RHD, keys_SKD, values_SKD, table_RP, length_R, out_RHD, scale, table_RP.stride(0),
+        q_RHD, keys_SKD, values_SKD, table_RP, length_R, out_RHD, scale,
+        table_RP.stride(0), q_RHD.stride(0),
         H=heads, K=kv_heads, G=group, D=width, PAGE=page,
         G_PAD=max(16, triton.next_power_of_2(group)),
         D_PAD=max(16, triton.next_power_of_2(width)),
@@ -199,7 +201,7 @@ def decode_attention(
 
 @triton.jit
 def _prompt_attention(
-    q, k, v, out, tile_start, tile_offset, tile_length, scale,
+    q, k, v, out, tile_start, tile_offset, tile_length, scale, stride,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
     D_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -210,13 +212,14 @@ def _prompt_attention(
     mine, column = offset + tl.arange(0, BLOCK_M), tl.arange(0, D_PAD)
     place = ((start + mine) * H + head)[:, None] * D + column[None, :]
     inside = (mine < length)[:, None] & (column < D)[None, :]
-    query = tl.load(q + place, mask=inside, other=0.0)
+    own = (start + mine)[:, None] * stride + head * D + column[None, :]
+    query = tl.load(q + own, mask=inside, other=0.0)
     best = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     mixed = tl.zeros([BLOCK_M, D_PAD], tl.float32)
     for first in range(0, tl.minimum(length, offset + BLOCK_M), BLOCK_N):
         at = first + tl.arange(0, BLOCK_N)
-        cell = ((start + at) * K + head // (H // K))[:, None] * D + column[None, :]
+        cell = (start + at)[:, None] * stride + head // (H // K) * D + column[None, :]
         wanted = (at < length)[:, None] & (column < D)[None, :]
         key = tl.load(k + cell, mask=wanted, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
@@ -238,9 +241,10 @@ def prompt_attention(
 ) -> Tensor:
     """Causal attention inside each of the packed prompts; `tiles_3N` comes from `prompt_tiles`."""
     heads, width = q_THD.shape[1:]
-    out_THD = torch.empty_like(q_THD)
+    out_THD = q_THD.new_empty(q_THD.shape)
     _prompt_attention[(tiles_3N.shape[1], heads)](
         q_THD, k_TKD, v_TKD, out_THD, tiles_3N[0], tiles_3N[1], tiles_3N[2], scale,
+        q_THD.stride(0),
         H=heads, K=k_TKD.shape[1], D=width,
         D_PAD=max(16, triton.next_power_of_2(width)),
         BLOCK_M=BLOCK_QUERIES, BLOCK_N=64, num_warps=4, num_stages=2,
@@ -262,19 +266,21 @@ def prompt_tiles(lengths: list[int]) -> Tensor:
 
 
 @triton.jit
-def _gate(gate, up, out, count, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < count
-    g = tl.load(gate + at, mask=inside, other=0.0)
+def _gate(both, out, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    g = tl.load(both + row * 2 * width + column, mask=inside, other=0.0)
     wide = g.to(tl.float32)
     active = (wide / (1.0 + tl.exp(-wide))).to(g.dtype).to(tl.float32)
-    u = tl.load(up + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + at, (active * u).to(g.dtype), mask=inside)
+    u = tl.load(both + row * 2 * width + width + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + column, (active * u).to(g.dtype), mask=inside)
 
 
-def gate(gate_TF: Tensor, up_TF: Tensor) -> Tensor:
-    """silu(gate)·up."""
-    out_TF = torch.empty_like(gate_TF)
-    count = gate_TF.numel()
-    _gate[(triton.cdiv(count, 1024),)](gate_TF, up_TF, out_TF, count, BLOCK=1024, num_warps=4)
+def gate(both_TF: Tensor) -> Tensor:
+    """silu(gate)·up, of the two side by side."""
+    rows, width = both_TF.shape[0], both_TF.shape[1] // 2
+    out_TF = both_TF.new_empty(rows, width)
+    block = min(2048, triton.next_power_of_2(width))
+    _gate[(rows, triton.cdiv(width, block))](both_TF, out_TF, width, BLOCK=block, num_warps=4)
     return out_TF

@@ -5,6 +5,7 @@ packed into one pass without padding, and equal ones are computed once.
 """
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from tacit.errors import EngineError
 log = logging.getLogger(__name__)
 
 LEAST_ROWS = 8
+SWITCH_INTERVAL = 2e-4
 
 
 class GraphLane:
@@ -37,6 +39,9 @@ class GraphLane:
         self._count, self._context, self._version = rows, context, version
         self._rows: list[Ticket | None] = []
         self._block: Block | None = None
+        # the thread that launches kernels lets go of the interpreter at each of them, and would
+        # wait for it five milliseconds whenever somebody else is at work
+        sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
 
     @property
     def busy(self) -> bool:
@@ -198,7 +203,8 @@ class GraphLane:
 def _key(ticket: Ticket) -> Key:
     """What must be computed before a ticket can go on drawing."""
     marker = ticket.marker if ticket.odds is None else ()
-    return (*ticket.request.prompt_ids, *ticket.ids), marker
+    prompt = ticket.request.prompt_ids
+    return (*prompt, *ticket.ids) if ticket.ids else prompt, marker
 
 
 def _reach(ticket: Ticket) -> int:

@@ -6,6 +6,7 @@ Qwen2, Qwen3, SmolLM. Whether the outcome is the model's own is asked of the mod
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -40,14 +41,19 @@ def why_not_fused(module: Any, context: int) -> str | None:
 
 
 class Projection:
-    """Linear layers that read the same input, with the adapter that is on, if any.
+    """Linear layers that read the same input, as one product, with the adapter that is on, if any.
 
+    Their weights are moved next to each other in memory, where they go on being the layers' own.
     The adapter is kept as a copy in the model's precision, refreshed in place, so that captured
     graphs see new weights; the base is never copied.
     """
 
     def __init__(self, layers: list[Any], adapter: str | None) -> None:
-        self._bases = [layer.base if isinstance(layer, LoraLinear) else layer for layer in layers]
+        bases = [layer.base if isinstance(layer, LoraLinear) else layer for layer in layers]
+        self._weight = _side_by_side([base.weight for base in bases])
+        biased = bases[0].bias is not None
+        self._bias = _side_by_side([base.bias for base in bases]) if biased else None
+        self._ends = list(accumulate((len(base.weight) for base in bases), initial=0))
         self._adapted = {
             number: layer
             for number, layer in enumerate(layers)
@@ -56,14 +62,19 @@ class Projection:
         self._adapter = adapter or ""
         self._down, self._up = self._copies() if self._adapted else (None, [])
 
-    def __call__(self, x_TW: Tensor) -> list[Tensor]:
-        outputs = [functional.linear(x_TW, base.weight, base.bias) for base in self._bases]
+    def __call__(self, x_TW: Tensor) -> Tensor:
+        """The layers' outputs side by side."""
+        out_TW = functional.linear(x_TW, self._weight, self._bias)
         if self._down is not None:
             ranks = [up.shape[0] for up in self._up]
             narrow = torch.split(functional.linear(x_TW, self._down), ranks, dim=-1)
             for number, part, up in zip(self._adapted, narrow, self._up, strict=True):
-                outputs[number].addmm_(part, up)
-        return outputs
+                out_TW[:, self._ends[number] : self._ends[number + 1]].addmm_(part, up)
+        return out_TW
+
+    def split(self, out_TW: Tensor) -> list[Tensor]:
+        """Each layer's own part of the outputs."""
+        return [out_TW[:, a:b] for a, b in pairwise(self._ends)]
 
     def refresh(self) -> None:
         """Take over the adapter's present weights."""
@@ -84,6 +95,23 @@ class Projection:
             for layer in layers
         ]
         return down, up
+
+
+def _side_by_side(parts: list[Any]) -> Tensor:
+    """One tensor that the given parameters are pieces of, moving them there if they are not yet."""
+    first: Tensor = parts[0].detach()
+    place = first.data_ptr()
+    for part in parts:
+        if part.data_ptr() != place or not part.is_contiguous():
+            break
+        place += part.numel() * part.element_size()
+    else:
+        shape = (sum(map(len, parts)), *first.shape[1:])
+        return torch.as_strided(first, shape, first.stride())
+    whole = torch.cat([part.detach() for part in parts])
+    for part, piece in zip(parts, torch.split(whole, [len(p) for p in parts]), strict=True):
+        part.data = piece
+    return whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,19 +170,19 @@ class FusedModel:
         tokens = len(token_T)
         for number, layer in enumerate(self.layers):
             normed = add_norm(x_TW, delta_TW, layer.norm.weight, layer.norm.variance_epsilon)
-            q, k, v = layer.qkv(normed)
-            q = q.view(tokens, self.heads, self.width)
-            k = k.view(tokens, self.kv_heads, self.width)
-            v = v.view(tokens, self.kv_heads, self.width)
+            q, k, v = (
+                torch.unflatten(part, -1, (-1, self.width))
+                for part in layer.qkv.split(layer.qkv(normed))
+            )
             rotate_store(
                 q, k, v, self._angles if layer.rotates else None, layer.gains,
                 layer.norm.variance_epsilon, position_T, slot_T, cache[0, number], cache[1, number],
             )  # fmt: skip
-            (delta_TW,) = layer.out(attend(q, k, v, number).view(tokens, -1))
+            delta_TW = layer.out(attend(q, k, v, number).view(tokens, -1))
             normed = add_norm(
                 x_TW, delta_TW, layer.mlp_norm.weight, layer.mlp_norm.variance_epsilon
             )
-            (delta_TW,) = layer.down(gate(*layer.gate_up(normed)))
+            delta_TW = layer.down(gate(layer.gate_up(normed)))
         return add_norm(x_TW, delta_TW, body.norm.weight, body.norm.variance_epsilon)
 
     def logits(self, hidden_NW: Tensor) -> Tensor:

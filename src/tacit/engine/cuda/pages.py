@@ -116,9 +116,10 @@ def new_cache(model: FusedModel, pages: int) -> Tensor:
     return torch.zeros(shape, dtype=model.dtype, device=model.device)
 
 
-def copy_pages(cache: Tensor, sources: list[int], targets: list[int]) -> None:
-    if not sources:
+def copy_pages(cache: Tensor, pairs: list[tuple[int, int]]) -> None:
+    """Copy pages (from, to)."""
+    if not pairs:
         return
     paged = cache.view(*cache.shape[:2], -1, PAGE, *cache.shape[3:])
-    index = torch.tensor([sources, targets], device=cache.device)
-    paged[:, :, index[1]] = paged[:, :, index[0]]
+    index = torch.tensor(pairs, device=cache.device)
+    paged[:, :, index[:, 1]] = paged[:, :, index[:, 0]]
