@@ -165,10 +165,17 @@ def build(
     for name in context:
         check_name("context", name, INTRODUCTIONS)
     told = fill(parts[part] if system is None else system, instruction=instruction, agent=agent)
-    if may_be_silent:
-        told = f"{told} {SILENCE_SENTENCE}".strip()
-    messages = [ChatMessage("system", told)] if told else []
-    return (*messages, ChatMessage("user", user(part, question, context)))
+    messages = (ChatMessage("system", told),) if told else ()
+    messages = (*messages, ChatMessage("user", user(part, question, context)))
+    return tell_of_silence(messages) if may_be_silent else messages
+
+
+def tell_of_silence(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """The same prompt, its system text ending with how to be silent."""
+    if messages and messages[0].role == "system":
+        told = f"{messages[0].content} {SILENCE_SENTENCE}".strip()
+        return (ChatMessage("system", told), *messages[1:])
+    return (ChatMessage("system", SILENCE_SENTENCE), *messages)
 
 
 def _spoken(messages: Sequence[Message]) -> list[Message]:

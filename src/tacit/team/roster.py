@@ -38,6 +38,8 @@ class Topology:
     play: Play
     roles: Mapping[str, Role]
     summary: str = ""
+    check: Callable[[TeamConfig], None] = lambda config: None
+    """Refuses what only this topology can know to be wrong, before any model loads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ def check_team(config: TeamConfig, place: str = "team") -> Topology:
     topology = find_topology(config.topology)
     _check_roles(config, topology, place)
     _check_options(config, topology, place)
+    topology.check(config)
     return topology
 
 

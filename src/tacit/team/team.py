@@ -5,15 +5,16 @@ A topology is an async function `(task, team) -> Message`; its control flow is w
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from tacit.config import AgentConfig
 from tacit.engine.base import Engine, Request, Sampling, SilenceRule, derive_seed, is_silence
 from tacit.errors import PromptTooLong
-from tacit.team.prompts import build
-from tacit.types import Call, Choice, Message, Task
+from tacit.team.prompts import build, tell_of_silence
+from tacit.types import Call, ChatMessage, Choice, Message, Task
 
 Said = Message | str | Sequence[Message] | None
 
@@ -158,6 +159,19 @@ class Team:
                 ask.close()  # one that was cancelled before it began
         return [task.result() for task in tasks]
 
+    @contextmanager
+    def strand(self) -> Iterator[Branch]:
+        """Calls made inside follow all that was said before it was entered.
+
+        For asks that come from outside the topology's own flow, each in an asyncio task of its own.
+        """
+        (branch,) = self.whole.split(1)
+        _BRANCH.set(branch)
+        try:
+            yield branch
+        finally:
+            self.whole.join([branch])
+
     def record(self, call: Call) -> None:
         _BRANCH.get().calls.append(call)
         if self._on_call:
@@ -206,21 +220,46 @@ class Seat:
             may_be_silent=allowed,
         )
         number = _BRANCH.get().number(agent.name)
+        asked = setting.answering if final else Answering()
+        return await self._say(messages, number, asked, part, round, allowed=allowed)
+
+    async def reply(
+        self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
+    ) -> Message:
+        """One call whose prompt somebody else wrote; `number` tells it from the agent's others."""
+        agent = self.agent
+        if agent.role in self.team.setting.muted:
+            return Message(agent.name, silent=True)
+        if agent.may_be_silent:
+            messages = tell_of_silence(messages)
+        asked = Answering(max_tokens=max_tokens)
+        return await self._say(messages, number, asked, agent.part, 0, allowed=agent.may_be_silent)
+
+    async def _say(
+        self,
+        messages: tuple[ChatMessage, ...],
+        number: str,
+        asked: Answering,
+        part: str,
+        round: int,
+        *,
+        allowed: bool,
+    ) -> Message:
+        agent, setting = self.agent, self.team.setting
         request = Request(
             messages=messages,
             prompt_ids=_checked(agent, agent.engine.encode(messages)),
-            sampling=self._sampling(final),
+            sampling=self._sampling(asked),
             seed=derive_seed(
                 setting.seed, setting.step, self.team.task.id, setting.sample, agent.name, number
             ),
             silence=self._rule() if allowed else None,
-            on_text=setting.answering.on_text if final and not allowed else None,
+            on_text=None if allowed else asked.on_text,
         )
         return await self._call(request, part, round)
 
-    def _sampling(self, final: bool) -> Sampling:
+    def _sampling(self, asked: Answering) -> Sampling:
         agent = self.agent
-        asked = self.team.setting.answering if final else Answering()
         explores = self.team.setting.training and agent.config.trained
         temperature = agent.config.temperature
         if temperature is None:
