@@ -116,6 +116,68 @@ def play(
 
 
 @app.command()
+def serve(
+    source: Source,
+    overrides: Overrides = None,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="Model id; default the config's name.")] = None,
+    actor_url: Annotated[
+        str | None, typer.Option(help="Help the Actor behind this OpenAI-compatible URL.")
+    ] = None,
+    actor_model: Annotated[
+        str | None, typer.Option(help="The Actor's id for clients that ask for the team.")
+    ] = None,
+    actor_key_env: Annotated[
+        str, typer.Option(help="Environment variable with the Actor's key.")
+    ] = "OPENAI_API_KEY",
+    key_env: Annotated[
+        str, typer.Option(help="Environment variable with the clients' key, or several.")
+    ] = "TACIT_API_KEY",
+    without_key: Annotated[bool, typer.Option(help="Let everyone in.")] = False,
+    instruction: Annotated[
+        str | None, typer.Option(help="How to answer; default as in the config's tasks.")
+    ] = None,
+    places: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 64,
+    waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 256,
+    rate: Annotated[
+        float | None, typer.Option(min=1, help="Requests a minute for each key.")
+    ] = None,
+    body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
+    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
+    quiet: Annotated[bool, typer.Option(help="No line for each request.")] = False,
+) -> None:
+    """Put a team, trained or not, behind an OpenAI-compatible URL."""
+    from tacit.config import load_config
+
+    config = load_config(source, overrides or ())
+    try:
+        from tacit.serve.app import Limits
+        from tacit.serve.command import ServeOptions, run_serve
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
+    limits = Limits(
+        body_bytes=body_kb << 10, rate=rate, places=places, waiting=waiting, deadline=deadline
+    )
+    options = ServeOptions(
+        host=host,
+        port=port,
+        name=name,
+        instruction=instruction,
+        key_env=key_env,
+        without_key=without_key,
+        actor_url=actor_url,
+        actor_model=actor_model,
+        actor_key_env=actor_key_env,
+        limits=limits,
+        grace=grace,
+        quiet=quiet,
+    )
+    asyncio.run(run_serve(config, options, _trained(source)))
+
+
+@app.command()
 def tasks(
     name: Annotated[str | None, typer.Argument(help="A task set to count and show.")] = None,
     split: Annotated[str, typer.Option()] = "test",

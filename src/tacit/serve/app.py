@@ -83,12 +83,12 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         self.admit(request)
-        return JSONResponse(await self.backend.models())
+        return JSONResponse(await self.backend.models(request.headers))
 
     async def model(self, request: Request) -> Response:
         self.admit(request)
         name = request.path_params["name"]
-        for model in (await self.backend.models())["data"]:
+        for model in (await self.backend.models(request.headers))["data"]:
             if model["id"] == name:
                 return JSONResponse(model)
         raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
@@ -115,7 +115,7 @@ class Service:
         except TimeoutError:
             seconds = f"{self.limits.deadline:g}"
             raise Problem(504, f"there was no answer within {seconds} seconds") from None
-        self.metrics.calls(answer.calls)
+        self.metrics.answered(answer)
         self.metrics.chat(self._since(until), stream=chat.streams)
         return answer
 

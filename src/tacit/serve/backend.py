@@ -1,6 +1,6 @@
 """The seam to whoever answers a chat completion."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,12 +16,14 @@ class Answer:
     """What was answered, and the calls that it took."""
 
     body: Json
-    """The whole completion; where the client asked for a stream, every chunk was emitted before."""
+    """The completion, where no stream was asked for; else every chunk was emitted before."""
     calls: Sequence[Call]
+    unhelped: bool = False
+    """Whether the Actor was asked without help, because the Collaborator failed."""
 
 
 class Backend(Protocol):
-    async def models(self) -> Json:
+    async def models(self, headers: Mapping[str, str]) -> Json:
         """What `/v1/models` lists."""
         ...
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from tacit.serve.problem import retry_later
 
@@ -21,8 +21,8 @@ class Gate:
         self._places = places
         self._most = places + waiting
         self._free = asyncio.Semaphore(places)
+        self._open = 0
         self._empty = asyncio.Event()
-        self._empty.set()
         self._seconds = 1.0
 
     @property
@@ -38,7 +38,6 @@ class Gate:
                 429, "the server has all the work it can take", self._patience(), "queue_full"
             )
         self.inside += 1
-        self._empty.clear()
         try:
             async with self._free:
                 began = asyncio.get_running_loop().time()
@@ -47,14 +46,29 @@ class Gate:
                 self._seconds += 0.1 * (took - self._seconds)
         finally:
             self.inside -= 1
-            if not self.inside:
-                self._empty.set()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A request from its first byte to its reply's last; those after closing do not count."""
+        counts = not self.closed
+        self._open += counts
+        try:
+            yield
+        finally:
+            self._open -= counts
+            self._tell()
 
     def close(self) -> None:
         self.closed = True
+        self._tell()
 
     async def emptied(self) -> None:
+        """Returns once it is closed and every request from before has its reply."""
         await self._empty.wait()
+
+    def _tell(self) -> None:
+        if self.closed and not self._open:
+            self._empty.set()
 
     def _patience(self) -> int:
         """Seconds until the queue has moved on, as far as the last requests tell."""

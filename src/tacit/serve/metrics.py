@@ -1,11 +1,9 @@
 """What Prometheus is told: requests, seconds, tokens by agent, silence. No text and no key."""
 
-from collections.abc import Sequence
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from tacit.serve.backend import Answer
 from tacit.serve.gate import Gate
-from tacit.types import Call
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
@@ -68,11 +66,9 @@ class Metrics:
     def failed(self, why: str) -> None:
         self._failed.labels(why).inc()
 
-    def unhelped(self) -> None:
-        self._unhelped.inc()
-
-    def calls(self, calls: Sequence[Call]) -> None:
-        for call in calls:
+    def answered(self, answer: Answer) -> None:
+        self._unhelped.inc(answer.unhelped)
+        for call in answer.calls:
             self._calls.labels(call.agent).inc()
             self._silent.labels(call.agent).inc(call.silent)
             for kind, tokens in (

@@ -45,7 +45,8 @@ class Outside:
             await send(message)
 
         try:
-            await self._inside(scope, receive, reply)
+            with self._gate.counted():
+                await self._inside(scope, receive, reply)
         except Exception as error:  # its client was told by `told`, or has half a reply
             log_failure(error, name)
         finally:

@@ -65,10 +65,12 @@ class Chat:
     def streams(self) -> bool:
         return bool(self.fields.stream)
 
-    @property
-    def wants_usage(self) -> bool:
-        """Whether a stream shall end with a chunk of usage."""
-        return bool(self.fields.stream_options and self.fields.stream_options.include_usage)
+    def last_fields(self, whole: Json) -> Json:
+        """What a stream's last chunk, which has no choices, holds of the whole completion."""
+        options = self.fields.stream_options
+        wanted = ["usage"] if options and options.include_usage else []
+        wanted += ["tacit"] if self.fields.tacit else []
+        return {name: whole[name] for name in wanted if whole.get(name) is not None}
 
     @property
     def max_tokens(self) -> int | None:
@@ -135,10 +137,6 @@ def chunk(chat: Chat, delta: Json, finish: str | None = None) -> Json:
         "model": chat.fields.model,
         "choices": [choice],
     }
-
-
-def usage_chunk(chat: Chat, usage: Usage) -> Json:
-    return chunk(chat, {}) | {"choices": [], "usage": usage_json(usage)}
 
 
 def event(data: Json) -> bytes:

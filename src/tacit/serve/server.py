@@ -78,7 +78,7 @@ async def _leave(
     await asked.acquire()
     gate = service.gate
     gate.close()
-    log.info("stopping: %d requests to finish, new ones are refused", gate.inside)
+    log.info("stopping: new requests are refused, %d are being finished", gate.inside)
     emptied, again = asyncio.create_task(gate.emptied()), asyncio.create_task(asked.acquire())
     await asyncio.wait({emptied, again}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
     for task in (emptied, again):

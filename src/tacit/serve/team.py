@@ -6,6 +6,7 @@ helpers speak as they were trained. What a team cannot do is refused by name, ne
 
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tacit.errors import EngineError, PromptTooLong
@@ -21,7 +22,6 @@ from tacit.serve.schema import (
     chunk,
     completion,
     models_json,
-    usage_chunk,
 )
 from tacit.team.roster import Roster
 from tacit.team.team import Answering, Setting
@@ -51,7 +51,7 @@ class TeamBackend:
         self._instruction = instruction
         self._opened = int(time.time())
 
-    async def models(self) -> Json:
+    async def models(self, headers: Mapping[str, str]) -> Json:
         return models_json([self._name], self._opened)
 
     def check(self, chat: Chat) -> None:
@@ -90,7 +90,7 @@ class TeamBackend:
         calls = tuple(team.whole.calls)
         body = completion(chat, message.text, _finish(message, calls), _usage(calls))
         body |= {"tacit": account(calls)} if chat.fields.tacit else {}
-        said.end(body, _usage(calls))
+        said.end(body)
         return Answer(body, calls)
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class _Said:
         self._text += piece
         self._emit(chunk(self._chat, {"content": piece}))
 
-    def end(self, body: Json, usage: Usage) -> None:
+    def end(self, body: Json) -> None:
         """Say what is left, why it ended, and what it cost."""
         if not self._chat.streams:
             return
@@ -123,10 +123,9 @@ class _Said:
             self.hear(rest)
         elif not self._text:
             self._emit(chunk(self._chat, {"role": "assistant", "content": ""}))
-        more = {"tacit": body["tacit"]} if "tacit" in body else {}
-        self._emit(chunk(self._chat, {}, choice["finish_reason"]) | more)
-        if self._chat.wants_usage:
-            self._emit(usage_chunk(self._chat, usage))
+        self._emit(chunk(self._chat, {}, choice["finish_reason"]))
+        if last := self._chat.last_fields(body):
+            self._emit(chunk(self._chat, {}) | {"choices": []} | last)
 
 
 def _setting(chat: Chat, said: _Said) -> Setting:

@@ -26,6 +26,7 @@ __all__ = [
     "check_trainable",
     "describe",
     "drop_leaks",
+    "instruction_of",
     "load_tasks",
 ]
 
@@ -94,6 +95,15 @@ def load_tasks(
             f"{name}/{split}: {len(tasks)} tasks, none left after offset {offset}: lower `offset`"
         )
     return tasks[offset:][:limit]
+
+
+def instruction_of(name: str) -> str | None:
+    """How a benchmark's questions are to be answered; None where each task says it for itself.
+
+    Needs no file: whoever only asks such questions has none.
+    """
+    by_family = jsonl.INSTRUCTIONS | {"choice": choice.instruction(choice.YES_NO)}
+    return by_family[BENCHMARKS[name].family] if name in BENCHMARKS else None
 
 
 def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> None:

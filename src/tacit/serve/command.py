@@ -1,0 +1,157 @@
+"""What `tacit serve` does: checks everything, loads the team, serves it until told to stop."""
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tacit.config import Config
+from tacit.console import err
+from tacit.engine.base import Engine
+from tacit.errors import ConfigError, DataError
+from tacit.serve.actor import ActorEngine
+from tacit.serve.app import Limits, Service
+from tacit.serve.keys import keys_from
+from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
+from tacit.serve.server import bind, run
+from tacit.serve.team import TeamBackend
+from tacit.serve.upstream import Upstream
+from tacit.session import open_engines, tasks_of
+from tacit.tasks import instruction_of
+from tacit.team.roster import Roster, build_roster, check_team
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The command's options; docs/serving.md says what they are for."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    name: str | None = None
+    instruction: str | None = None
+    key_env: str = "TACIT_API_KEY"
+    without_key: bool = False
+    actor_url: str | None = None
+    actor_model: str | None = None
+    actor_key_env: str = "OPENAI_API_KEY"
+    limits: Limits = field(default_factory=Limits)
+    grace: float = 30.0
+    quiet: bool = False
+
+
+async def run_serve(config: Config, options: ServeOptions, trained: Path | None) -> None:
+    """Serve a config's team, with a run's trained weights where there is one."""
+    if config.team is None:
+        raise ConfigError("`tacit serve` serves the config's `team:`, and there is none")
+    team = config.team
+    check_team(team)
+    limits = replace(options.limits, keys=_keys(options))
+    name = options.name or config.name
+    config = config.model_copy(update={"teams": {}, "judge": None})
+    async with AsyncExitStack() as stack:
+        if options.actor_url is None:
+            instruction = _instruction(config, options)
+            sock = bind(options.host, options.port)
+            roster = await stack.enter_async_context(open_roster(config, trained, {}))
+            service = Service(TeamBackend(name, roster, instruction), limits)
+            app = service.app()
+        else:
+            upstream = _upstream(options.actor_url, options, bool(limits.keys))
+            stack.push_async_callback(upstream.close)
+            foreign = config.model_copy(update={"team": with_foreign_actor(team)})
+            sock = bind(options.host, options.port)
+            model = options.actor_model or config.model_named(team.agents[ACTOR].model).model
+            given: dict[str, Engine] = {ACTOR: ActorEngine(model or ACTOR)}
+            roster = await stack.enter_async_context(open_roster(foreign, trained, given))
+            proxy = ProxyBackend(name, roster, upstream, model)
+            service = Service(proxy, limits)
+            app = service.app(proxy.routes(service))
+        _log_to_stderr(quiet=options.quiet)
+        _say_where(name, sock, options, bool(limits.keys))
+        await run(service, app, sock, options.grace)
+    err.print("stopped", highlight=False)
+
+
+@asynccontextmanager
+async def open_roster(
+    config: Config, trained: Path | None, given: dict[str, Engine]
+) -> AsyncIterator[Roster]:
+    """The config's team in its seats; `given` speaks for its roles instead of their own models."""
+    assert config.team is not None
+    if trained is not None:
+        from tacit.learn.trained import open_trained
+
+        async with open_trained(config, trained, given) as cast:
+            yield cast.roster
+        return
+    own = {role: agent for role, agent in config.team.agents.items() if role not in given}
+    loaded = config.team.model_copy(update={"agents": own})
+    async with open_engines(config, {"team": loaded}) as engines:
+        by_role = {role: engines[agent.model] for role, agent in own.items()}
+        yield build_roster(config.team, by_role | given)
+
+
+def _keys(options: ServeOptions) -> tuple[str, ...]:
+    keys = keys_from(options.key_env)
+    if options.without_key:
+        if keys:
+            raise ConfigError(f"--without-key, but {options.key_env} holds a key: choose one")
+        return ()
+    if not keys and not _is_loopback(options.host):
+        raise ConfigError(
+            f"{options.host} can be reached from other machines: put the key that clients must "
+            f"show into the environment variable {options.key_env}, or insist on --without-key"
+        )
+    return keys
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _instruction(config: Config, options: ServeOptions) -> str:
+    """How answers are to be given: as in the tasks that the team was made for."""
+    if options.instruction is not None:
+        return options.instruction
+    known = instruction_of(config.tasks.name)
+    if known is not None:
+        return known
+    try:
+        return tasks_of(config.tasks.model_copy(update={"limit": 1}))[0].instruction
+    except DataError as error:
+        raise ConfigError(f"{error}; or say how to answer with --instruction") from None
+
+
+def _upstream(url: str, options: ServeOptions, keyed: bool) -> Upstream:
+    """A client's own key goes on to the Actor only where it is not ours."""
+    key = os.environ.get(options.actor_key_env)
+    if keyed and not key:
+        raise ConfigError(
+            f"clients show {options.key_env}, so the Actor's own key must be in the environment "
+            f"variable {options.actor_key_env} (any word, if its server needs none)"
+        )
+    return Upstream(url, key, pass_keys=not keyed)
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    ours = logging.getLogger("tacit.serve")
+    ours.addHandler(handler)
+    ours.setLevel(logging.WARNING if quiet else logging.INFO)
+    ours.propagate = False
+
+
+def _say_where(name: str, sock: socket.socket, options: ServeOptions, keyed: bool) -> None:
+    host, port = sock.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+    key = f"with a key of {options.key_env}" if keyed else "without a key"
+    before = f" in front of {options.actor_url}" if options.actor_url else ""
+    err.print(f"serving {name}{before} at {url}, {key}", highlight=False, markup=False)
