@@ -70,7 +70,7 @@ class VllmEngine:
         self.model = served.name
         self.policy = policy
         self.version = 0
-        self._served = served
+        self.served = served
         self._server = served.server
         self._chat = served.chat
         self._context = served.context - 1  # weighing silence takes a token more
@@ -126,7 +126,7 @@ class VllmEngine:
         """Fail what is under way, if nobody else needs the server. Closing twice is fine."""
         if not self._closed:
             self._closed = True
-            await self._served.leave()
+            await self.served.leave()
 
     async def _odds(self, request: Request) -> SilenceOdds | None:
         """What the model makes of silence; None where it may not be silent, or cannot be told."""
