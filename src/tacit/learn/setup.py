@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from tacit.config import Config, TeamConfig
-from tacit.engine.base import Engine
+from tacit.engine.api import Account
+from tacit.engine.base import Engine, TrainedEngine
 from tacit.engine.factory import open_engine
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
@@ -31,7 +32,7 @@ class Cast:
     names: dict[str, str]
     """Trained role → the policy it speaks by."""
     policies: dict[str, Policy]
-    trained_engines: list[LocalEngine]
+    trained_engines: list[TrainedEngine]
     frozen: dict[str, LoadedModel]
     engines: dict[str, Engine]
     """Frozen, by model: for teams that a run is compared with."""
@@ -49,7 +50,7 @@ class Stage:
     dropped_leaks: int
     policies: dict[str, Policy]
     updaters: dict[str, Updater]
-    trained_engines: list[LocalEngine]
+    trained_engines: list[TrainedEngine]
     frozen: dict[str, LoadedModel]
     fingerprints: dict[str, str]
     roles: dict[str, str]
@@ -99,7 +100,10 @@ def check_training(config: Config) -> TeamConfig:
 
 @asynccontextmanager
 async def open_cast(
-    config: Config, team: TeamConfig, given: Mapping[str, Engine] | None = None
+    config: Config,
+    team: TeamConfig,
+    given: Mapping[str, Engine] | None = None,
+    account: Account | None = None,
 ) -> AsyncIterator[Cast]:
     """Load models and build policies, without any data; close it all at the end.
 
@@ -108,19 +112,22 @@ async def open_cast(
     given = given or {}
     engines: dict[str, Engine] = {}
     loaded: dict[str, LoadedModel] = {}
-    trained_engines: list[LocalEngine] = []
+    trained_engines: dict[str, TrainedEngine] = {}
     try:
         for name in _models(config, team, given):
-            engines[name] = _open(name, config, loaded)
+            engines[name] = _open(name, config, team, loaded, account)
+        names = policy_names(config, team)
+        for name in dict.fromkeys(team.agents[role].model for role in names):
+            if name not in loaded:
+                loaded[name] = _load(name, config)
         if all(one.module.device.type == "cpu" for one in loaded.values()):
             torch.use_deterministic_algorithms(True, warn_only=True)
-        names = policy_names(config, team)
         bases = {role: loaded[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
-        serving = {name: _serve(policy, config) for name, policy in policies.items()}
-        trained_engines = list(serving.values())
+        for name, policy in policies.items():
+            trained_engines[name] = _serve(policy, config, engines)
         by_role: dict[str, Engine] = {
-            role: serving[names[role]] if role in names else engines[agent.model]
+            role: trained_engines[names[role]] if role in names else engines[agent.model]
             for role, agent in team.agents.items()
             if role not in given
         }
@@ -129,17 +136,17 @@ async def open_cast(
             roster=build_roster(team, by_role | dict(given)),
             names=names,
             policies=policies,
-            trained_engines=trained_engines,
+            trained_engines=list(trained_engines.values()),
             frozen=loaded,
             engines=engines,
         )
     finally:
-        for engine in (*trained_engines, *engines.values()):
+        for engine in (*trained_engines.values(), *engines.values()):
             await engine.close()
 
 
 @asynccontextmanager
-async def open_stage(config: Config) -> AsyncIterator[Stage]:
+async def open_stage(config: Config, account: Account | None = None) -> AsyncIterator[Stage]:
     """Load models and data, build policies, and close it all at the end."""
     team = check_training(config)
     assert config.train_tasks is not None
@@ -147,7 +154,7 @@ async def open_stage(config: Config) -> AsyncIterator[Stage]:
     train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
-    async with open_cast(config, team) as cast:
+    async with open_cast(config, team, account=account) as cast:
         yield Stage(
             config=config,
             team=team,
@@ -167,21 +174,50 @@ async def open_stage(config: Config) -> AsyncIterator[Stage]:
 
 
 def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
-    models = [agent.model for role, agent in team.agents.items() if role not in given]
+    """Whatever speaks with weights as they come, and what adapters are trained on."""
+    models = [
+        agent.model
+        for role, agent in team.agents.items()
+        if role not in given and not (agent.trained and _apart(config, agent.model))
+    ]
     models += [agent.model for one in config.teams.values() for agent in one.agents.values()]
     return list(dict.fromkeys([*models, *([config.judge.model] if config.judge else [])]))
 
 
-def _open(name: str, config: Config, loaded: dict[str, LoadedModel]) -> Engine:
+def _apart(config: Config, model: str) -> bool:
+    """Whether vLLM serves trained weights that have nothing in common with the frozen ones."""
+    return config.policy.kind == "full" and config.model_named(model).engine == "vllm"
+
+
+def _open(
+    name: str,
+    config: Config,
+    team: TeamConfig,
+    loaded: dict[str, LoadedModel],
+    account: Account | None,
+) -> Engine:
     model = config.model_named(name)
-    if model.engine != "local":
-        return open_engine(name, model)
-    loaded[name] = load_model(model.path, name=name, device=model.device, dtype=model.dtype)
+    if model.engine == "api":
+        return open_engine(name, model, account)
+    if model.engine == "vllm":
+        from tacit.learn.handover import serve_base
+
+        return serve_base(name, config, policy_names(config, team), team)
+    loaded[name] = _load(name, config)
     return LocalEngine(loaded[name], rows=model.rows, context=model.context)
 
 
-def _serve(policy: Policy, config: Config) -> LocalEngine:
+def _load(name: str, config: Config) -> LoadedModel:
+    model = config.model_named(name)
+    return load_model(model.path, name=name, device=model.device, dtype=model.dtype)
+
+
+def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> TrainedEngine:
     model = config.model_named(policy.base.name)
+    if model.engine == "vllm":
+        from tacit.learn.handover import serve_policy
+
+        return serve_policy(policy, model, engines.get(policy.base.name))
     return LocalEngine(
         policy.loaded,
         policy=policy.name,

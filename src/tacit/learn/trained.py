@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tacit.config import Config
+from tacit.engine.api import Account
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError
 from tacit.learn.checkpoint import Checkpoints
@@ -13,7 +14,10 @@ from tacit.learn.setup import Cast, open_cast
 
 @asynccontextmanager
 async def open_trained(
-    config: Config, folder: Path, given: Mapping[str, Engine] | None = None
+    config: Config,
+    folder: Path,
+    given: Mapping[str, Engine] | None = None,
+    account: Account | None = None,
 ) -> AsyncIterator[Cast]:
     """Open a run's team with the weights of its best checkpoint, or its last where none is best.
 
@@ -27,9 +31,10 @@ async def open_trained(
     if step is None:
         raise ConfigError(f"`{folder}` has no checkpoint yet")
     checkpoints.state(step)
-    async with open_cast(config, config.team, given) as cast:
+    async with open_cast(config, config.team, given, account) as cast:
         for policy in cast.policies.values():
             checkpoints.load_policy(step, policy)
         for engine in cast.trained_engines:
-            engine.version = step
+            async with engine.paused():
+                await engine.refresh(step)
         yield cast
