@@ -18,6 +18,7 @@ from tacit.engine.base import Completion, Request
 from tacit.engine.chat import Chat
 from tacit.engine.check import check_request
 from tacit.engine.lane import Lane
+from tacit.engine.listener import Listeners
 from tacit.engine.load import LoadedModel
 from tacit.engine.plain import PlainLane
 from tacit.engine.probe import why_not_slots
@@ -78,6 +79,7 @@ class LocalEngine:
         self._activate = activate
         eos = getattr(loaded.module.generation_config, "eos_token_id", None)
         self._chat = Chat(loaded.tokenizer, loaded.name, eos)
+        self._listeners = Listeners(self._chat)
         self._inbox: deque[Ticket] = deque()
         self._lanes: dict[int, AnyLane] = {}
         self._prefills = Prefills(loaded.module, keep=self._rows)
@@ -112,7 +114,8 @@ class LocalEngine:
         self._inbox.append(ticket)
         self._loaded.worker.wake()
         try:
-            await answered
+            with self._listeners.listening(ticket):
+                await answered
         except asyncio.CancelledError:
             ticket.cancelled = True
             raise
@@ -173,6 +176,7 @@ class LocalEngine:
                     self._assign(self._inbox.popleft())
                 for lane in [lane for lane in self._lanes.values() if lane.busy]:
                     lane.step()
+            self._listeners.call()
         except Exception as error:
             self._fail(error)
         return bool(self._inbox) or any(lane.busy for lane in self._lanes.values())

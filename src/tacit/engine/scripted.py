@@ -5,6 +5,7 @@ Text only: it counts words as tokens, and has no log-probabilities.
 
 import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tacit.engine.base import SILENCE_MARKER, Completion, Request, is_silence
@@ -43,6 +44,9 @@ class ScriptedEngine:
         if self._delay:
             await asyncio.sleep(self._delay)
         text, stop = _cut(await self._text(request, call), request.sampling.max_tokens)
+        if request.on_text:
+            for word in re.findall(r"\s*\S+", text):
+                request.on_text(word)
         return Completion(
             text=text,
             stop=stop,
