@@ -31,9 +31,10 @@ class Flow:
                     depth = max(depth, before + 1)
                     _count(self.links.setdefault((other, node), {}), size)
             silent = bool(call.get("silent"))
-            sums = self.nodes.setdefault(node, {"silent": 0, "depth": 0})
+            sums = self.nodes.setdefault(node, {"silent": 0, "hushed": 0, "depth": 0})
             _count(sums, tokens)
             sums["silent"] += silent
+            sums["hushed"] += tokens * silent
             sums["depth"] = max(sums["depth"], depth)
             if not silent:
                 spoken.append((node, depth, text, tokens))

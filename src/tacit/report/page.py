@@ -116,12 +116,12 @@ def _read(run: Run, number: int, pieces: Pieces, *, conversations: bool) -> None
         builder = builders.setdefault(source, PieceBuilder(run.cutters))
         builder.add(tree)
         if len(builder) == PIECE:
-            pack_up(source, len(source) // PIECE)
+            pack_up(source, (len(source) - 1) // PIECE)
 
     run.refresh(keep if conversations else None)
     for source, builder in builders.items():
         if len(builder):
-            pack_up(source, len(source) // PIECE)
+            pack_up(source, (len(source) - 1) // PIECE)
 
 
 def _page(

@@ -34,12 +34,20 @@ class Run:
     def cutters(self) -> Cutters:
         return Cutters(self.config)
 
-    def refresh(self, on_episode: Callable[[Source, dict[str, Any]], None] | None = None) -> bool:
+    def refresh(
+        self,
+        on_episode: Callable[[Source, dict[str, Any]], None] | None = None,
+        *,
+        episodes: bool = True,
+    ) -> bool:
         """Take in what is new; say whether anything is."""
         changed = self._refresh_whole_files()
+        for role, agent in tree_at(self.config, "team", "agents").items():
+            if tree_at(agent).get("count", 1) == 1:
+                self.agents.place(role)  # the run's own agents come first, with the first colours
         changed |= self.metrics.refresh()
         changed |= self.timing.refresh()
-        for path in episode_files(self.folder):
+        for path in episode_files(self.folder) if episodes else ():
             if path.stem not in self.sources:
                 number = len(self.sources)
                 self.sources[path.stem] = Source(path.stem, number, Tail(path), self.agents)
@@ -53,7 +61,7 @@ class Run:
             self.folder / name
             for name in ("config.json", "summary.json", "started.jsonl", "checkpoints/best.json")
         ]
-        stamp = [_stamp(path) for path in (*files, *self._eval_files())]
+        stamp = [self.is_running(), *(_stamp(path) for path in (*files, *self._eval_files()))]
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -120,16 +128,20 @@ class Run:
         steps = number(tree_at(self.config, "train").get("steps")) if self.trains else None
         if self.summary:
             status = "stopped" if self.summary.get("stopped") else "finished"
-        elif self.starts and _is_running(self.starts[-1]):
+        elif self.is_running():
             status = "running"
         else:
-            status = "unfinished"
+            status = "unfinished" if self.folder.exists() else "waiting"
         return {
             "status": status,
             "step": max(self.metrics.steps, default=None),
             "steps": steps,
             "best_step": number(self.summary.get("best_step")) if self.summary else self.best_step,
         }
+
+    def is_running(self) -> bool:
+        """Whether a process of this machine is at it."""
+        return not self.summary and bool(self.starts) and _is_running(self.starts[-1])
 
     def _solo_teams(self) -> list[str]:
         """Teams in which nobody helps, to say what help changed."""

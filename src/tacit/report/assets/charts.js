@@ -4,6 +4,9 @@
 const PLOT = { displayModeBar: false, responsive: true };
 const DASHES = ["solid", "dot", "dash", "dashdot", "longdash"];
 
+const LINES = [0, 1, 2, 5, 6, 7];
+// Colours of plain lines; 3 is for held-out points, 4 for budgets.
+
 const view = { smooth: 0, log: false, hours: false, band: true, cost: "tokens", logCost: false, hidden: new Set(), metric: "" };
 
 function layoutOf(settings = {}) {
@@ -73,21 +76,28 @@ const runColour = (runs, run) => (runs.length > 1 ? run.number : 0);
 function pointsTrace(runs, run, kind, best) {
   const some = run.points.filter((p) => p.kind === kind && costOf(p));
   const team = kind === "team", hue = colour(team && runs.length === 1 ? 1 : runColour(runs, run));
-  const named = (p) => team || p === run.untrained || p === run.trained;
+  const named = (p) => (team && innerWidth >= 760) || p === run.untrained || p === run.trained || run.overview.solo.includes(p.name);
   const prefix = runs.length > 1 ? `${run.label} · ` : "";
   return {
     x: some.map((p) => costOf(p).mean), y: some.map((p) => 100 * p.accuracy.mean), mode: "markers+text",
-    text: some.map((p) => (named(p) && runs.length < 4 ? label(titleOf(run, p)) : "")), textposition: "bottom center", textfont: { size: 11, color: css("--soft") }, cliponaxis: false,
+    text: some.map((p) => (named(p) && runs.length < 4 ? `&nbsp; ${label(titleOf(run, p))} &nbsp;` : "")), textposition: some.map((p) => sideOf(p, runs)), textfont: { size: 11, color: css("--soft") }, cliponaxis: false,
     error_y: { type: "data", symmetric: false, array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)), arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)), color: hue, thickness: 1, width: 0 },
-    marker: { color: some.map((p) => (best.has(p) ? hue : css("--panel"))), line: { color: hue, width: 2 }, size: some.map((p) => (p === run.trained ? 15 : 10)), symbol: team ? "diamond" : "circle" },
+    marker: { color: some.map((p) => (best.has(p) || p === run.trained ? hue : css("--panel"))), line: { color: hue, width: 2 }, size: some.map((p) => (p === run.trained ? 15 : 10)), symbol: team ? "diamond" : "circle" },
     hovertemplate: some.map((p) => `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`),
   };
+}
+
+// Names stand to the right of their point, or to the left where another point is in the way.
+function sideOf(point, runs) {
+  const all = runs.flatMap((run) => run.points).filter(costOf), width = Math.max(...all.map((p) => costOf(p).mean)) || 1;
+  const near = all.some((p) => p !== point && costOf(p).mean > costOf(point).mean && (costOf(p).mean - costOf(point).mean) / width < 0.12 && Math.abs(p.accuracy.mean - point.accuracy.mean) < 0.05);
+  return near ? "middle left" : "middle right";
 }
 
 function frontierLayout(runs) {
   const budgets = [...new Set(runs.map((run) => run.budget[view.cost]).filter(Boolean))];
   return layoutOf({
-    hovermode: "closest", margin: { l: 52, r: 24, t: 18, b: 46 },
+    hovermode: "closest", margin: { l: 52, r: innerWidth < 760 ? 18 : 100, t: 18, b: 46 },
     xaxis: { title: { text: view.cost === "money" ? "money a task" : "tokens said an episode", standoff: 8 }, type: view.logCost ? "log" : "linear", rangemode: view.logCost ? "normal" : "tozero" },
     yaxis: { title: { text: "accuracy, %", standoff: 8 }, range: [-4, 106] },
     shapes: budgets.map((b) => ({ type: "line", x0: b, x1: b, yref: "paper", y0: 0, y1: 1, line: { color: css("--c4"), width: 1.5, dash: "dash" } })),
@@ -99,12 +109,12 @@ function frontierLayout(runs) {
 
 // What each chart shows: columns by name or pattern, in words.
 const CURVES = [
-  { id: "accuracy", title: "Accuracy", scale: 100, unit: "%", range: [0, 1], of: [["accuracy/policy", "the policy, in training"], ["accuracy/sampled", "as sampled"], ["accuracy/silent_arm", "if silent"], ["eval/accuracy", "held-out", "points"]] },
-  { id: "reward", title: "Reward, part by part", of: [["reward/total", "total"], ["reward/task", "task"], [/^reward\/(.+)$/, "$1"]] },
-  { id: "tokens", title: "Tokens an episode", of: [["cost/tokens", "expected of the policy"], [/^tokens\/(.+)$/, "$1"], ["eval/tokens", "held-out", "points"], ["budget/tokens", "budget", "limit"]] },
-  { id: "turns", title: "Messages an episode", of: [["cost/turns", "expected of the policy"], ["budget/turns", "budget", "limit"]] },
+  { id: "accuracy", title: "Accuracy", scale: 100, unit: "%", range: [0, 1], of: [["eval/accuracy", "held-out", "points"], ["accuracy/policy", "in training"], ["accuracy/sampled", "as sampled"], ["accuracy/silent_arm", "if silent"]] },
+  { id: "reward", title: "Reward, part by part", of: [["reward/total", "total", "total"], ["reward/task", "task"], [/^reward\/(.+)$/, "$1"]] },
+  { id: "tokens", title: "Tokens an episode", of: [["cost/tokens", "all, expected", "total"], [/^tokens\/(.+)$/, "$1", "agent"], ["eval/tokens", "held-out", "points"], ["budget/tokens", "budget", "limit"]] },
+  { id: "turns", title: "Messages an episode", of: [["cost/turns", "expected of the policy", "total"], ["budget/turns", "budget", "limit"]] },
   { id: "lambda", title: "Price of talk, λ", of: [[/^lambda\/(.+)$/, "λ of $1"]] },
-  { id: "silence", title: "Silence by agent", scale: 100, unit: "%", range: [0, 1], of: [[/^silence\/(?!warming$|gain$)([^/]+)$/, "$1"]] },
+  { id: "silence", title: "Silence by agent", scale: 100, unit: "%", range: [0, 1], of: [[/^silence\/(?!warming$|gain$)([^/]+)$/, "$1", "agent"]] },
   { id: "gain", title: "What silence would gain", of: [["silence/gain", "R silent − R spoken"]] },
   { id: "groups", title: "Groups without a signal", scale: 100, unit: "%", stacked: true, range: [0, 1], of: [["groups/too_hard", "too hard"], ["groups/too_easy", "too easy"]] },
   { id: "clip", title: "Clip fraction", scale: 100, unit: "%", of: [[/^train\/(?:(.+)\/)?clip_fraction$/, "all $1"], [/^train\/(?:.+\/)?clip_fraction\/(.+)$/, "$1 tokens"]] },
@@ -168,12 +178,20 @@ function linesOf(runs, chart) {
       const who = !several ? "" : group.length > 1 ? `${oneLine(group[0].overview.name)} ×${group.length}` : oneLine(group[0].label);
       lines.push({
         label: [one.words || chart.title, who].filter(Boolean).join(" · "), key: `${chart.id}/${one.name}/${who}`, style: one.style,
-        colour: one.style === "limit" ? css("--c4") : colour(several ? group[0].number : n), dash: one.style === "limit" ? "dash" : several ? DASHES[n % DASHES.length] : "solid",
+        colour: lineColour(one, group[0], several, n), dash: one.style === "limit" ? "dash" : several ? DASHES[n % DASHES.length] : "solid",
         ...(own.length > 1 ? banded(own) : own[0]),
       });
     }
   });
   return lines;
+}
+
+// Several runs are told apart by colour; in one run agents keep theirs everywhere, and totals are ink.
+function lineColour(one, run, several, n) {
+  if (one.style === "limit") return css("--c4");
+  if (several) return colour(run.number);
+  if (one.style === "agent") return agentColour(run, one.words);
+  return one.style === "total" ? css("--ink") : one.style === "points" ? css("--c3") : colour(LINES[n % LINES.length]);
 }
 
 // Several repeats as a mean with the band from the lowest to the highest.
@@ -188,11 +206,11 @@ function tracesOf(chart, lines) {
   const traces = [];
   for (const line of lines) {
     if (view.hidden.has(line.key)) continue;
-    const y = line.smooth || line.style !== "line" ? line.y : smoothed(line.y);
+    const plain = ["points", "limit"].includes(line.style), y = line.smooth || plain ? line.y : smoothed(line.y);
     if (line.low) {
       traces.push({ x: line.x, y: line.low, mode: "lines", line: { width: 0 } });
       traces.push({ x: line.x, y: line.high, mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: translucent(line.colour, 0.16) });
-    } else if (view.smooth && line.style === "line" && !chart.stacked) traces.push({ x: line.x, y: line.y, mode: "lines", line: { width: 1, color: translucent(line.colour, 0.25) } });
+    } else if (view.smooth && !plain && !chart.stacked) traces.push({ x: line.x, y: line.y, mode: "lines", line: { width: 1, color: translucent(line.colour, 0.25) } });
     traces.push({
       x: line.x, y, mode: line.style === "points" ? "lines+markers" : line.x.length === 1 ? "markers" : "lines",
       line: { color: line.colour, width: line.style === "points" ? 1 : 1.8, dash: line.dash }, marker: { color: line.colour, size: 8, symbol: "diamond" },

@@ -62,8 +62,9 @@ class LiveData {
     return answer.json();
   }
 
-  async overviews() {
-    const found = await this.ask("data/runs");
+  // Of the runs not shown the server need not read the conversations.
+  async overviews(shown) {
+    const found = await this.ask(shown ? `data/runs?shown=${shown.join(",")}` : "data/runs");
     this.settings.piece = found.piece;
     return found.runs;
   }

@@ -20,18 +20,19 @@ function drawTalk(runs) {
   const shownSides = talkView.sides[0] === talkView.sides[1] && choices.length === 1 ? [0] : [0, 1];
   const flows = shownSides.map((n) => choices.find((c) => c[0] === talkView.sides[n])[2]);
   const most = Math.max(...flows.map(({ source }) => tallest(source.flow)), 1e-9);
-  fill(byId("flows"), shownSides.map((n) => flowPanel(runs, choices, n, flows[n] ?? flows[0], most)));
+  const rows = Math.max(...flows.map(({ source }) => Math.max(...columnsOf(source.flow).map((column) => column.length))));
+  fill(byId("flows"), shownSides.map((n) => flowPanel(runs, choices, n, flows[n] ?? flows[0], most, rows)));
   drawSilence(runs);
 }
 
-function flowPanel(runs, choices, n, { run, source }, most) {
+function flowPanel(runs, choices, n, { run, source }, most, rows) {
   const flow = source.flow, per = (value) => value / flow.episodes;
   const total = per(flow.nodes.reduce((sum, node) => sum + node[talkView.unit], 0));
   return h("div", { class: "panel flow" },
     h("div", { class: "swap" },
       select(choices, talkView.sides[n], (key) => { talkView.sides[n] = key; drawTalk(runs); }, { "aria-label": n ? "Flow on the right" : "Flow on the left" }),
       h("span", { class: "quiet" }, `${fixed(total)} ${talkView.unit} an episode, ${plural(flow.episodes, "episode")}`)),
-    flowDrawing(run, flow, most));
+    flowDrawing(run, flow, most, rows));
 }
 
 const spokenOf = (node) => node.messages - node.silent;
@@ -43,41 +44,43 @@ function columnsOf(flow) {
   return depths.map((depth) => flow.nodes.filter((node) => node.depth === depth));
 }
 
-function tallest(flow) { return Math.max(...columnsOf(flow).map((column) => column.reduce((sum, node) => sum + sizeOf(node), 0))) / flow.episodes; }
+// Tokens or messages that a node reads and says, an episode.
+const readBy = (flow, node) => flow.links.reduce((sum, link) => sum + (flow.nodes[link.to] === node ? link[talkView.unit] : 0), 0) / flow.episodes;
+const heightOf = (flow, node) => Math.max(readBy(flow, node), sizeOf(node) / flow.episodes);
 
-function flowDrawing(run, flow, most) {
-  const columns = columnsOf(flow), narrow = innerWidth < 760, width = narrow ? 340 : 560;
-  const rows = Math.max(...columns.map((column) => column.length)), room = 210, gap = 44, height = room + gap * rows + 10;
-  const across = columns.length > 1 ? (width - 100) / (columns.length - 1) : 0, thick = columns.length > 5 ? 10 : 16;
+function tallest(flow) { return Math.max(...columnsOf(flow).map((column) => column.reduce((sum, node) => sum + heightOf(flow, node), 0))); }
+
+function flowDrawing(run, flow, most, rows) {
+  const columns = columnsOf(flow), width = innerWidth < 760 ? 340 : 560, room = 170, gap = 42, height = room + gap * rows;
+  const across = columns.length > 1 ? (width - 96) / (columns.length - 1) : 0, thick = columns.length > 5 ? 10 : 16, scale = room / most;
   const places = new Map();
   columns.forEach((column, c) => {
-    let y = 30;
+    let y = 34;
     for (const node of column) {
-      const tall = Math.max(2, (room * sizeOf(node)) / flow.episodes / most);
-      places.set(node, { x: 8 + c * across, y, tall, out: 0, in: 0 });
-      y += tall + gap;
+      const tall = Math.max(3, (sizeOf(node) / flow.episodes) * scale);
+      places.set(node, { x: 10 + c * across, y, tall, heard: 0 });
+      y += Math.max(tall, readBy(flow, node) * scale) + gap;
     }
   });
   const id = `hatch-${Math.random().toString(36).slice(2)}`;
   return s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": flowInWords(flow) },
     s("defs", {}, s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 2.5, height: 6, fill: css("--faint") }))),
-    flow.links.map((link) => ribbon(run, flow, link, places, thick, most, room)), flow.nodes.map((node, n) => block(run, flow, node, places.get(node), thick, id, columns.length > 5 && n > 0)));
+    flow.links.map((link) => ribbon(run, flow, link, places, thick, scale)), flow.nodes.map((node, n) => block(run, flow, node, places.get(node), thick, id, columns.length > 5)));
 }
 
 const agentColour = (run, agent) => colour(Math.max(0, run.agents.indexOf(agent)));
 
-function ribbon(run, flow, link, places, thick, most, room) {
-  const from = places.get(flow.nodes[link.from]), to = places.get(flow.nodes[link.to]), sender = flow.nodes[link.from];
-  const share = sizeOf(sender) ? Math.min(1, link[talkView.unit] / sizeOf(sender)) : 0, wide = Math.max(1, from.tall * share);
-  const x0 = from.x + thick, x1 = to.x, y0 = from.y, middle = (x0 + x1) / 2, narrowed = Math.min(wide, Math.max(2, to.tall));
-  const y1 = to.y + Math.min(to.in, Math.max(0, to.tall - narrowed));
-  to.in += narrowed * 0.6;
-  const words = `${sender.agent} to ${flow.nodes[link.to].agent}: ${fixed(link.messages / flow.episodes, 2)} messages, ${fixed(link.tokens / flow.episodes)} tokens an episode`;
-  return s("path", { class: "ribbon", fill: agentColour(run, sender.agent), d: `M${x0},${y0} C${middle},${y0} ${middle},${y1} ${x1},${y1} L${x1},${y1 + narrowed} C${middle},${y1 + narrowed} ${middle},${y0 + wide} ${x0},${y0 + wide} Z` }, s("title", {}, oneLine(words)));
+// As wide as what is read, from who says it to who reads it; ribbons into a reader are stacked.
+function ribbon(run, flow, link, places, thick, scale) {
+  const sender = flow.nodes[link.from], reader = flow.nodes[link.to], from = places.get(sender), to = places.get(reader);
+  const wide = Math.max(1, (link[talkView.unit] / flow.episodes) * scale), x0 = from.x + thick, x1 = to.x - 2, y0 = from.y, y1 = to.y + to.heard, middle = (x0 + x1) / 2;
+  to.heard += wide;
+  const words = `${sender.agent} to ${reader.agent}: ${fixed(link.messages / flow.episodes, 2)} messages, ${fixed(link.tokens / flow.episodes)} tokens an episode`;
+  return s("path", { class: "ribbon", fill: agentColour(run, sender.agent), d: `M${x0},${y0} C${middle},${y0} ${middle},${y1} ${x1},${y1} L${x1},${y1 + wide} C${middle},${y1 + wide} ${middle},${y0 + wide} ${x0},${y0 + wide} Z` }, s("title", {}, oneLine(words)));
 }
 
 function block(run, flow, node, place, thick, hatch, terse) {
-  const hush = node.messages ? node.silent / node.messages : 0, hushed = talkView.unit === "messages" ? place.tall * hush : hush === 1 ? place.tall : 0;
+  const hush = node.messages ? node.silent / node.messages : 0, hushed = sizeOf(node) ? (place.tall * (talkView.unit === "messages" ? node.silent : node.hushed)) / sizeOf(node) : 0;
   const words = `${oneLine(node.agent)}: ${fixed(node.tokens / flow.episodes)} tokens, ${fixed(spokenOf(node) / flow.episodes, 2)} messages, silent ${percent(hush, 0)}`;
   const how = `${fixed(sizeOf(node) / flow.episodes)}${hush ? ` · silent ${percent(hush, 0)}` : ""}`;
   return s("g", {}, s("title", {}, words),

@@ -4,7 +4,7 @@
 function drawHeadline(runs) {
   fill(byId("headline"), runs.length === 1 ? oneRun(runs[0]) : severalRuns(runs));
   fill(byId("teams"), teamsTable(runs));
-  fill(byId("tests"), runs.map((run) => testsInWords(run, runs.length > 1)));
+  fill(byId("tests"), runs.flatMap((run) => testsInWords(run, runs.length > 1)));
   fill(byId("notes"), runs.map((run) => missing(run, runs.length > 1)));
 }
 
@@ -154,11 +154,14 @@ function silentShare(point) {
   return calls ? point.agents.reduce((sum, a) => sum + a.silence * a.calls, 0) / calls : null;
 }
 
+// The trained team's tests at once, the others on demand.
 function testsInWords(run, named) {
   const tests = run.overview.tests;
   if (!tests.length) return null;
-  return h("ul", { class: "words", "aria-label": "Paired tests" },
-    tests.map((test) => h("li", { class: test.sure ? "sure" : null, title: test.sure ? "significant at 5 %" : "not significant at 5 %" }, named ? `${oneLine(run.label)}: ` : null, oneLine(test.text))));
+  const line = (test) => h("li", { class: test.sure ? "sure" : null, title: test.sure ? "significant at 5 %" : "not significant at 5 %" }, named ? `${oneLine(run.label)}: ` : null, oneLine(test.text));
+  const first = run.trained ? tests.filter((test) => test.text.startsWith("trained ")) : tests, rest = tests.filter((test) => !first.includes(test));
+  return [h("ul", { class: "words", "aria-label": "Paired tests" }, first.map(line)),
+    rest.length ? h("details", {}, h("summary", {}, `${plural(rest.length, "more test")} among the others`), h("ul", { class: "words" }, rest.map(line))) : null];
 }
 
 function missing(run, named) {

@@ -18,7 +18,7 @@ async function start() {
 }
 
 async function refresh() {
-  const overviews = await data.overviews();
+  const overviews = await data.overviews(page.runs.length ? shownRuns().map((run) => run.id) : null);
   const known = new Map(page.runs.map((run) => [run.id, run]));
   page.runs = overviews.map((overview, n) => { const run = known.get(overview.id ?? n); if (run) run.update(overview); return run ?? new RunView(overview, n); });
   if (data.live && !known.size) for (const run of page.runs.slice(1)) page.hidden.add(run.id);
@@ -59,6 +59,7 @@ function toggleRun(run) {
   if (!shownRuns().length) page.hidden.delete(run.id);
   drawRuns();
   draw();
+  if (data.live) refreshSoon();
 }
 
 // Stop and save act on the one run that is shown.
@@ -96,7 +97,11 @@ dress();
 // ---- where we are, and printing
 
 const spy = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) for (const link of byId("sections").children) link.toggleAttribute("aria-current", link.hash === `#${entry.target.id}`);
+  const seen = entries.find((entry) => entry.isIntersecting), bar = byId("sections");
+  if (!seen) return;
+  for (const link of bar.children) link.toggleAttribute("aria-current", link.hash === `#${seen.target.id}`);
+  const here = bar.querySelector("[aria-current]");
+  if (here) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - 40;
 }, { rootMargin: "-20% 0px -70% 0px" });
 for (const section of document.querySelectorAll("main > section")) spy.observe(section);
 

@@ -25,7 +25,7 @@ class Talks {
     const loads = runs.flatMap((run) => run.sources.map((source) => run.load(this.data, source).then((rows) => ({ run, source: source.name, rows }))));
     const loaded = await Promise.all(loads);
     if (this.runs !== runs) return;
-    this.flat = loaded.filter((one) => one.rows.count);
+    this.flat = loaded.filter((one) => one.rows.count).sort((a, b) => weight(a) - weight(b));
     for (const one of this.flat) this.derive(one);
     byId("conversations").hidden = !this.flat.length;
     this.drawFilters();
@@ -62,7 +62,7 @@ class Talks {
     const box = (name, words, wide) => h("input", { type: wide ? "search" : "number", min: 0, placeholder: words, "aria-label": words, value: f[name], oninput: debounce(200, (e) => change(name)(e.target.value)) });
     const focused = document.activeElement?.dataset?.filter;
     fill(this.bar,
-      h("label", { class: "find" }, "Search in questions, messages and answers", Object.assign(box("text", "words", true), { id: "talk-search" })),
+      h("label", { class: "find" }, "Search", Object.assign(box("text", "in questions, messages and answers", true), { id: "talk-search" })),
       choose("Where", "where", [...kinds, ...where]), choose("Answer", "verdict", [["right", "right"], ["wrong", "wrong"], ["failed", "failed"]]),
       h("label", { title: effects ? null : why }, "Help", select([["", effects ? "any" : "not known"], ["helped", "helped"], ["harmed", "harmed"], ["same", "no difference"]], f.effect, change("effect"), { disabled: !effects })),
       changes && choose("Training", "change", [["mended", "mended it"], ["broken", "broke it"], ["same", "no difference"]]),
@@ -146,6 +146,7 @@ class Talks {
     this.selected = held ? found.findIndex((row) => row.one.run === held.run && row.one.source === held.source && row.i === held.i) : -1;
     if (!held) this.list.scrollTop = 0;
     this.draw();
+    if (!this.reader.now && found.length && innerWidth > 760) this.open(0, false);
   }
 
   summary(found) {
@@ -192,6 +193,13 @@ class Talks {
     const { one, i } = this.found[place];
     this.reader.show(one.run, one.source, i, this.flat, enter);
   }
+}
+
+// The trained team's episodes come first, then the untrained one's, other teams', training.
+function weight({ run, source }) {
+  const { kind, step } = run.source(source);
+  if (source === run.trained?.name) return 0;
+  return kind === "checkpoint" ? (step === 0 ? 1 : 1e9 - step) : kind === "team" ? 2 : 2e9;
 }
 
 // Task → share of its graded plays that were right.

@@ -1,0 +1,297 @@
+"""`tacit watch`: the report's page, live, from a server that only this machine can reach.
+
+It follows the run folders and tells the page when there is more (server-sent events). Reading and
+acting need the token of the address that is printed, so that other users and other web pages on
+this machine can do neither. Stop and save are left as word in the run folder, which the training
+process takes up after its step.
+"""
+
+import errno
+import hmac
+import secrets
+import threading
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import parse_qs, urlsplit
+
+from tacit.errors import ConfigError
+from tacit.report.episodes import PIECE, Source, to_json
+from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
+from tacit.report.run import Run
+from tacit.runfolder import Request, RunFolder
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Styles may be inline, since plotly writes some; scripts are the page's own files only."""
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ALIVE_S = 15.0
+"""How often a quiet connection is told that it is still open."""
+
+
+class Watched:
+    """The runs under the given folders, kept up to date."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._changed = threading.Condition()
+        self.runs: list[Run] = []
+        self._shown = {0}
+        self.version = 0
+        self.closed = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look once; whoever waits for news is woken where there is any."""
+        with self._changed:
+            known = {run.folder for run in self.runs}
+            found = [folder for folder in _run_folders(self._folders) if folder not in known]
+            self.runs += [Run(folder) for folder in found]
+            changed = [
+                run.refresh(episodes=number in self._shown) for number, run in enumerate(self.runs)
+            ]
+            if any(changed) or found:
+                self.version += 1
+                self._changed.notify_all()
+
+    def wait(self, version: int) -> int:
+        """The version once it is another one, or the same one after a while."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.version != version or self.closed, ALIVE_S)
+            return self.version
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def overviews(self, shown: Sequence[int]) -> dict[str, Any]:
+        with self._changed:
+            self._shown |= {*shown}
+            for number in shown:
+                self.runs[number].refresh()
+            runs = [{"id": number, **run.overview()} for number, run in enumerate(self.runs)]
+        return {"runs": runs, "piece": PIECE}
+
+    def rows(self, run: int, source: int, start: int) -> Any:
+        with self._changed:
+            return self._source(run, source).rows(start)
+
+    def piece(self, run: int, source: int, piece: int) -> bytes:
+        with self._changed:
+            return self._source(run, source).piece(piece, self.runs[run].cutters)
+
+    def ask(self, run: int, request: Request) -> bool:
+        """Leave word for the run; False where nobody is there to take it."""
+        with self._changed:
+            one = self.runs[run]
+        if not one.is_running():
+            return False
+        RunFolder(one.folder).ask(request)
+        return True
+
+    def _source(self, run: int, source: int) -> Source:
+        return list(self.runs[run].sources.values())[source]
+
+
+def _run_folders(folders: Sequence[Path]) -> list[Path]:
+    """The run folders named or found below, the newest first; one may not be there yet."""
+    found: dict[Path, float] = {}
+    for folder in folders:
+        below = [
+            path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.json")
+        ]
+        if below and not (folder / "config.json").exists():
+            for run in below:
+                found[run] = _last_change(run)
+        else:
+            found[folder] = _last_change(folder)
+    return sorted(found, key=lambda run: -found[run])
+
+
+def _last_change(run: Path) -> float:
+    names = ("metrics.jsonl", "summary.json", "config.json")
+    return max((path.stat().st_mtime for n in names if (path := run / n).exists()), default=0.0)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, watched: Watched, port: int) -> None:
+        self.watched = watched
+        self.token = secrets.token_urlsafe(24)
+        super().__init__(("127.0.0.1", port), Handler)
+
+    @property
+    def address(self) -> str:
+        """What to open: the token stands after the #, which browsers keep to themselves."""
+        return f"http://127.0.0.1:{self.server_port}/#token={self.token}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no error worth a traceback."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if not self._local():
+            return
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        match url.path.strip("/").split("/"):
+            case [""]:
+                self._send(_page().encode(), "text/html; charset=utf-8")
+            case ["assets", name] if name in _assets():
+                kind = "text/css" if name.endswith(".css") else "text/javascript"
+                self._send(_assets()[name].read_bytes(), f"{kind}; charset=utf-8")
+            case ["data", *what]:
+                if self._allowed(self.headers.get("X-Tacit-Token", "")):
+                    self._data(what, query)
+            case ["events"]:
+                if self._allowed(query.get("token", "")):
+                    self._events()
+            case _:
+                self._refuse(HTTPStatus.NOT_FOUND, "There is no such page.")
+
+    def do_POST(self) -> None:
+        if not self._local() or not self._allowed(self.headers.get("X-Tacit-Token", "")):
+            return
+        match urlsplit(self.path).path.strip("/").split("/"):
+            case ["act", what, run] if what in get_args(Request) and self._is_run(run):
+                if self.server.watched.ask(int(run), what):  # type: ignore[arg-type]
+                    self._json({"asked": what})
+                else:
+                    self._refuse(HTTPStatus.CONFLICT, "This run is not under way on this machine.")
+            case _:
+                self._refuse(HTTPStatus.NOT_FOUND, "There is no such action.")
+
+    def _data(self, what: list[str], query: dict[str, str]) -> None:
+        watched = self.server.watched
+        try:
+            match what:
+                case ["runs"]:
+                    shown = [int(one) for one in query.get("shown", "0").split(",") if one]
+                    self._json(watched.overviews([n for n in shown if self._is_run(str(n))]))
+                case ["rows", run, source]:
+                    start = max(0, int(query.get("from", "0")))
+                    self._json(watched.rows(int(run), int(source), start))
+                case ["piece", run, source, piece]:
+                    data = watched.piece(int(run), int(source), int(piece))
+                    self._send(data, "application/json")
+                case _:
+                    self._refuse(HTTPStatus.NOT_FOUND, "There is no such data.")
+        except (ValueError, IndexError, OSError):
+            self._refuse(HTTPStatus.NOT_FOUND, "There is no such data any more; reload the page.")
+
+    def _events(self) -> None:
+        """Say each new version, and now and then that the line is open."""
+        self._begin(HTTPStatus.OK, "text/event-stream", None)
+        watched, version = self.server.watched, -1
+        try:
+            while not watched.closed:
+                now = watched.wait(version)
+                said = f'data: {{"version": {now}}}\n\n' if now != version else ": open\n\n"
+                version = now
+                self.wfile.write(said.encode())
+                self.wfile.flush()
+        except OSError:
+            return
+
+    def _is_run(self, text: str) -> bool:
+        return text.isdecimal() and int(text) < len(self.server.watched.runs)
+
+    def _local(self) -> bool:
+        """A name other than loopback's is how another site would try to get in."""
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        if host in LOOPBACK:
+            return True
+        self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page answers to 127.0.0.1 only.")
+        return False
+
+    def _allowed(self, token: str) -> bool:
+        if hmac.compare_digest(token.encode(), self.server.token.encode()):
+            return True
+        self._refuse(
+            HTTPStatus.FORBIDDEN, "Open the address that `tacit watch` printed: it holds the key."
+        )
+        return False
+
+    def _json(self, value: Any) -> None:
+        self._send(to_json(value), "application/json")
+
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        self._send(sentence.encode(), "text/plain; charset=utf-8", status)
+
+    def _send(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._begin(status, kind, len(body))
+        self.wfile.write(body)
+
+    def _begin(self, status: HTTPStatus, kind: str, length: int | None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if length is None:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not worth a line each."""
+
+
+def _assets() -> dict[str, Path]:
+    ours = {name: ASSETS / name for name in ("page.css", *SCRIPTS)}
+    return {**ours, "plotly.min.js": plotly_script()}
+
+
+def _page() -> str:
+    scripts = ("plotly.min.js", *SCRIPTS)
+    return fill_template(
+        policy="",
+        styles='<link rel="stylesheet" href="assets/page.css">',
+        data="",
+        scripts="\n".join(f'<script src="assets/{name}"></script>' for name in scripts),
+    )
+
+
+def open_server(folders: Sequence[Path], port: int) -> Server:
+    """A server that is bound but not yet serving."""
+    plotly_script()
+    try:
+        return Server(Watched(folders), port)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise ConfigError(f"port {port} is taken: name another with --port, or 0 for any") from None
+
+
+def serve(server: Server, every_s: float = 1.0) -> None:
+    """Answer until interrupted, looking at the folders once a second."""
+    answering = threading.Thread(target=server.serve_forever, daemon=True)
+    answering.start()
+    try:
+        while answering.is_alive():
+            server.watched.refresh()
+            answering.join(every_s)
+    finally:
+        server.watched.close()
+        server.shutdown()
+        server.server_close()
