@@ -1,6 +1,13 @@
 """What Prometheus is told: requests, seconds, tokens by agent, silence. No text and no key."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from tacit.serve.backend import Answer
 from tacit.serve.gate import Gate
@@ -11,6 +18,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
 class Metrics:
     def __init__(self, gate: Gate) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "tacit_requests", "Requests answered", ["path", "status"], registry=self._registry

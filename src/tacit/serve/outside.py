@@ -19,7 +19,8 @@ from tacit.serve.problem import Problem
 
 log = logging.getLogger(__name__)
 
-PATHS = ("/v1/chat/completions", "/v1/models", "/healthz", "/metrics")
+PROBES = ("/healthz", "/metrics")
+PATHS = ("/v1/chat/completions", "/v1/models", *PROBES)
 
 
 class Outside:
@@ -53,7 +54,8 @@ class Outside:
             path = scope["path"] if scope["path"] in PATHS else "other"
             self._metrics.request(path, status)
             took = time.perf_counter() - began
-            log.info("%s %s %d %.3f s %s", scope["method"], path, status, took, name)
+            level = logging.DEBUG if path in PROBES else logging.INFO
+            log.log(level, "%s %s %d %.3f s %s", scope["method"], path, status, took, name)
 
 
 async def told(request: Request, error: Exception) -> Response:

@@ -49,6 +49,20 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def run(service: Service, app: ASGIApp, sock: socket.socket, grace: float) -> None:
     """Serve until a signal asks to stop."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, asked.release)
+    try:
+        await serve(service, app, sock, grace, asked)
+    finally:
+        for which in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(which)
+
+
+async def serve(
+    service: Service, app: ASGIApp, sock: socket.socket, grace: float, asked: asyncio.Semaphore
+) -> None:
+    """Serve until `asked` is released; releasing it again ends the grace."""
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -59,17 +73,11 @@ async def run(service: Service, app: ASGIApp, sock: socket.socket, grace: float)
         timeout_graceful_shutdown=LAST_BYTES,
     )
     server = _Uvicorn(config)
-    asked = asyncio.Semaphore(0)
-    loop = asyncio.get_running_loop()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, asked.release)
     leaving = asyncio.create_task(_leave(service, server, asked, grace))
     try:
         await server.serve(sockets=[sock])
     finally:
         leaving.cancel()
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(which)
 
 
 async def _leave(
