@@ -34,6 +34,7 @@ ORDER = (
     "training",
     "doctor",
     "serve",
+    "record",
     "cli",
 )
 """No module imports one further down, not even inside a function."""

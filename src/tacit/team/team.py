@@ -122,7 +122,7 @@ class Team:
         self.whole = Branch()
         _BRANCH.set(self.whole)
         self._on_call = on_call
-        self._seats = [Seat(agent, self) for agent in agents]
+        self.seats = [Seat(agent, self) for agent in agents]
 
     def __getattr__(self, role: str) -> "Seat":
         seats = self.all(role)
@@ -131,7 +131,7 @@ class Team:
         return seats[0]
 
     def all(self, role: str) -> list["Seat"]:
-        return [seat for seat in self._seats if seat.agent.role == role]
+        return [seat for seat in self.seats if seat.agent.role == role]
 
     def has(self, role: str) -> bool:
         return bool(self.all(role))
