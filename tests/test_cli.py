@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -195,7 +196,11 @@ evaluation: {resamples: 100}
     assert "solo" in done.stdout.partition("Tokens per episode, by agent")[2]
     assert done.stdout.count(" on 4 tasks") == 4
     assert done.stdout.rstrip().endswith("there/run")
-    assert len(list((here / "there/run/episodes").iterdir())) == 5
+    files = {file.stem for file in (here / "there/run/episodes").iterdir()}
+    assert len(files) == 7 and {"untrained hint without helpers"} < files
+    assert re.search(
+        r"untrained hint: .*helpers helped in \d, harmed in \d", " ".join(done.stdout.split())
+    )
     assert not (here / "runs").exists()
 
 

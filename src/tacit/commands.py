@@ -16,17 +16,37 @@ from tacit.console import (
     agents_table,
     detail_lines,
     episode_progress,
+    note,
     out,
     paired_lines,
     show_call,
     show_grade,
+    spend_lines,
     summary_table,
 )
+from tacit.economy.spend import Purse
+from tacit.engine.api import Account
 from tacit.errors import ConfigError, RunError
-from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
+from tacit.evaluate import (
+    WITHOUT,
+    Summary,
+    compare,
+    evaluate_team,
+    evaluate_without,
+    frontier,
+    summarise,
+)
 from tacit.rollout import Grader, Job, play_episode
 from tacit.runfolder import RunFolder
-from tacit.session import grader_of, open_engines, prices_of, seat, tasks_of, teams_of
+from tacit.session import (
+    grader_of,
+    helpers_of,
+    open_engines,
+    prices_of,
+    seat,
+    tasks_of,
+    teams_of,
+)
 from tacit.statistics import Paired
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -35,17 +55,20 @@ from tacit.types import Episode, Grade, Task
 
 @asynccontextmanager
 async def open_rosters(
-    config: Config, teams: Mapping[str, TeamConfig], trained: Path | None
+    config: Config,
+    teams: Mapping[str, TeamConfig],
+    trained: Path | None,
+    account: Account | None = None,
 ) -> AsyncIterator[tuple[dict[str, Roster], Grader]]:
     """The teams in their seats, the config's own with a trained run's weights; and the grader."""
     if trained is None:
-        async with open_engines(config, teams) as engines:
+        async with open_engines(config, teams, account) as engines:
             rosters = {name: seat(team, engines) for name, team in teams.items()}
             yield rosters, grader_of(config, engines)
         return
     from tacit.learn.trained import open_trained
 
-    async with open_trained(config, trained) as stage:
+    async with open_trained(config, trained, account=account) as stage:
         rosters = {
             name: stage.roster if team is config.team else seat(team, stage.engines)
             for name, team in teams.items()
@@ -59,31 +82,29 @@ async def run_evaluation(
     """Evaluate every team of the config in one run folder; print and write the summary."""
     teams, prices = teams_of(config), prices_of(config)
     tasks = tasks_of(config.tasks, config.judge)
-    RunFolder.check(folder, config)
+    run = RunFolder.check(folder, config)
+    purse = Purse(run, prices, config.spend_cap)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
-    async with open_rosters(config, teams, trained) as (rosters, grader):
-        run = RunFolder.open(folder, config)
+    async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
+        RunFolder.open(folder, config)
         run.log_start()
         with episode_progress() as progress:
             for name, roster in rosters.items():
+                common = (name, roster, tasks, config.evaluation, run)
+                how: Any = {"seed": config.seed, "grader": grader, "capped": purse.reached}
                 bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
-                episodes[name] = await evaluate_team(
-                    name,
-                    roster,
-                    tasks,
-                    config.evaluation,
-                    run,
-                    seed=config.seed,
-                    grader=grader,
-                    on_episode=bar.add,
-                )
-                summary = summarise(name, episodes[name], tasks, config.evaluation, prices)
+                episodes[name] = await evaluate_team(*common, **how, on_episode=bar.add)
+                helpers = helpers_of(config, teams[name])
+                if helpers:
+                    bar = EpisodeBar(progress, f"{name}{WITHOUT}", len(tasks))
+                without = await evaluate_without(*common, helpers, **how, on_episode=bar.add)
+                summary = summarise(name, episodes[name], tasks, config.evaluation, prices, without)
                 run.write_json(f"evals/{name}.json", summary.to_json())
                 summaries.append(summary)
     first, *others = teams
     paired = {n: compare(episodes[first], episodes[n], config.evaluation) for n in others}
-    result = _result(config, summaries, first, paired)
+    result = _result(config, summaries, first, paired) | {"spend": purse.to_json()}
     run.write_json("summary.json", result)
     _report(result, summaries, first, paired, run, as_json=as_json)
     return result
@@ -122,6 +143,8 @@ def _report(
         out.print(line, highlight=False, markup=False)
     if failed := sum(summary.failed for summary in summaries):
         out.print(f"[red]{failed} episodes failed[/] and are left out; run again to retry them.")
+    for line in spend_lines(result["spend"]):
+        out.print(line, highlight=False, markup=False)
     out.print(f"[dim]transcripts and numbers: {run.path}[/]")
 
 

@@ -17,12 +17,18 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from tacit.changes import Changed
 from tacit.evaluate import Summary, frontier
 from tacit.statistics import Estimate, Paired
 from tacit.types import Call, Episode, Grade
 
 out = Console()
 err = Console(stderr=True)
+
+
+def note(sentence: str) -> None:
+    """Something to know, beside what the run says."""
+    err.print(f"[yellow]{escape(sentence)}[/]", highlight=False)
 
 
 def percent(value: float | None) -> str:
@@ -138,7 +144,39 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
         if one.silent_accuracy is not None:
             silent, spoken = percent(one.silent_accuracy), percent(one.spoken_accuracy)
             facts.append(f"{silent} % right where somebody was silent, {spoken} % elsewhere")
+        if one.changed is not None:
+            facts.append(changed_phrase(one.changed))
         yield f"{one.team}: {'; '.join(facts)}"
+
+
+def changed_phrase(changed: Changed) -> str:
+    """What the helpers of a team changed, in words."""
+    words = [
+        (changed.helped, "helped"),
+        (changed.harmed, "harmed"),
+        (changed.same, "spoke without a difference"),
+        (changed.silent, "were silent"),
+    ]
+    told = ", ".join(f"{what} in {n}" for n, what in words)
+    return f"helpers {told} of {changed.episodes} episodes"
+
+
+def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
+    """What a run paid for API calls, a line a model."""
+    if spend is None:
+        return
+    for one in spend["models"]:
+        usage = one["usage"]
+        thought = f" ({usage['reasoning']:,} of them reasoning)" if usage["reasoning"] else ""
+        money = "" if one["money"] is None else f", {one['money']:.4f} {spend['currency']}"
+        yield (
+            f"{one['model']}: {one['calls']:,} calls paid, {usage['prompt']:,} tokens read "
+            f"({usage['cached']:,} cached), {usage['generated']:,} generated{thought}{money}"
+        )
+    if spend["money"] is not None:
+        cap = f" of {spend['cap']:g}" if spend["cap"] else ""
+        money = f"{spend['money']:.4f}{cap} {spend['currency']}"
+        yield f"spent {money} (prices of {spend['prices_of']})"
 
 
 def paired_lines(baseline: str, results: Mapping[str, Paired | None]) -> Iterator[str]:

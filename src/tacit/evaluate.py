@@ -20,6 +20,9 @@ from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Episode, Task, Usage
 
+WITHOUT = " without helpers"
+"""What is added to a team's name for its plays with the helpers left out."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSummary:
@@ -124,6 +127,22 @@ async def evaluate_team(
         capped=capped,
     )
     return [have[key] for key in wanted]
+
+
+async def evaluate_without(
+    name: str,
+    roster: Roster,
+    tasks: Sequence[Task],
+    settings: EvaluationConfig,
+    run: RunFolder,
+    helpers: frozenset[str],
+    **how: Any,
+) -> list[Episode]:
+    """Every task once with the helpers left out; nothing where there are none to leave out."""
+    if not helpers:
+        return []
+    once = settings.model_copy(update={"samples": 1})
+    return await evaluate_team(f"{name}{WITHOUT}", roster, tasks, once, run, muted=helpers, **how)
 
 
 def _pin(run: RunFolder, tasks: Sequence[Task]) -> None:

@@ -9,6 +9,7 @@ from tacit.engine.api import Account
 from tacit.engine.base import Engine
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
+from tacit.evaluate import WITHOUT
 from tacit.grading import find_grader, grade
 from tacit.tasks import load_tasks
 from tacit.team.judge import Grader, Judge
@@ -53,6 +54,8 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         )
     for name, team in teams.items():
         check_team(team, f"teams.{name}" if name in config.teams else "team")
+        if name.endswith(WITHOUT):
+            raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
     return teams
 
 

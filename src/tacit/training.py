@@ -7,25 +7,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from rich.markup import escape
-
 from tacit.config import Config
 from tacit.console import (
     agents_table,
     detail_lines,
     err,
+    note,
     out,
     paired_lines,
     percent,
     show_call,
+    spend_lines,
     summary_table,
 )
-from tacit.evaluate import Summary, compare, evaluate_team, frontier, summarise
+from tacit.economy.spend import Purse
+from tacit.evaluate import (
+    Summary,
+    compare,
+    evaluate_team,
+    evaluate_without,
+    frontier,
+    summarise,
+)
 from tacit.learn.setup import Stage, check_training, open_stage, spread
 from tacit.learn.track import check_trackers
 from tacit.learn.trainer import State, Trainer
 from tacit.runfolder import Request, RunFolder
-from tacit.session import prices_of, seat, teams_of
+from tacit.session import helpers_of, prices_of, seat, teams_of
 from tacit.statistics import Paired
 from tacit.types import Episode
 
@@ -36,27 +44,39 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
     check_trackers(config.train.trackers)
     teams_of(config)
     run = RunFolder.check(folder, config)
-    async with open_stage(config) as stage:
+    purse = Purse(run, prices_of(config), config.spend_cap)
+    async with open_stage(config, purse.account(note)) as stage:
         _say_what(stage)
         for request in get_args(Request):
             run.take(request)  # what was asked of an earlier process
         trainer = Trainer(
-            stage, run, on_step=_step_line, on_note=_note, pause=lambda: run.take("stop")
-        )
+            stage, run, on_step=_step_line, on_note=note,
+            pause=lambda: run.take("stop"), capped=purse.reached,
+        )  # fmt: skip
         state = await trainer.train()
         if state.step < config.train.steps and not state.stopped:
-            _note(f"stopped after step {state.step} as asked; the same command goes on")
+            note(f"stopped after step {state.step} as asked; the same command goes on")
             return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
-        assert state.best is not None
-        episodes = {"untrained": list(run.episodes("eval-000000"))}
-        for name, team in config.teams.items():
-            episodes[name] = await evaluate_team(
-                name, seat(team, stage.engines), stage.test_tasks, config.evaluation, run,
-                seed=config.seed, grader=stage.grader,
-            )  # fmt: skip
-        episodes["trained"] = list(run.episodes(f"eval-{state.best['step']:06d}"))
-        result = _finish(stage, run, state, episodes, as_json=as_json)
-    return result
+        episodes, without = await _played(stage, run, state, purse)
+        return _finish(stage, run, state, episodes, without, purse, as_json=as_json)
+
+
+async def _played(
+    stage: Stage, run: RunFolder, state: State, purse: Purse
+) -> tuple[dict[str, list[Episode]], list[Episode]]:
+    """The held-out episodes of every team that is compared, and the team's without its helpers."""
+    config, tasks = stage.config, stage.test_tasks
+    assert state.best is not None
+    how: Any = {"seed": config.seed, "grader": stage.grader, "capped": purse.reached}
+    episodes = {"untrained": list(run.episodes("eval-000000"))}
+    for name, team in config.teams.items():
+        roster = seat(team, stage.engines)
+        episodes[name] = await evaluate_team(name, roster, tasks, config.evaluation, run, **how)
+    episodes["trained"] = list(run.episodes(f"eval-{state.best['step']:06d}"))
+    helpers = helpers_of(config, stage.team)
+    return episodes, await evaluate_without(
+        "team", stage.roster, tasks, config.evaluation, run, helpers, **how
+    )
 
 
 def _finish(
@@ -64,14 +84,20 @@ def _finish(
     run: RunFolder,
     state: State,
     episodes: Mapping[str, Sequence[Episode]],
+    without: Sequence[Episode],
+    purse: Purse,
     *,
     as_json: bool,
 ) -> dict[str, Any]:
     config, tasks = stage.config, stage.test_tasks
     prices = prices_of(config)
-    summaries = [summarise(n, e, tasks, config.evaluation, prices) for n, e in episodes.items()]
+    own = ("untrained", "trained")
+    summaries = [
+        summarise(name, some, tasks, config.evaluation, prices, without if name in own else ())
+        for name, some in episodes.items()
+    ]
     trained_against, paired = _tests(episodes, config)
-    result = {
+    result: dict[str, Any] = {
         "name": config.name,
         "seed": config.seed,
         "steps": state.step,
@@ -79,6 +105,8 @@ def _finish(
         "best_step": state.best["step"] if state.best else None,
         "budget": config.budget.model_dump(mode="json", exclude_none=True),
         "lambdas": {name: dual.value for name, dual in state.duals.items()},
+        "dropped": state.dropped,
+        "spend": purse.to_json(),
         "teams": {summary.team: summary.to_json() for summary in summaries},
         "frontier": frontier(summaries),
         "compared_with": next(iter(config.teams), None),
@@ -93,7 +121,9 @@ def _finish(
         lines = [*paired_lines(next(iter(config.teams), ""), paired)]
         for name, test in trained_against.items():
             lines += paired_lines(name, {"trained": test})
-        _report(summaries, episodes, stage, run, lines)
+        if state.dropped:
+            lines.append(f"{state.dropped} training episodes failed and were left out.")
+        _report(summaries, episodes, stage, run, [*lines, *spend_lines(result["spend"])])
     return result
 
 
@@ -154,10 +184,6 @@ def _say_what(stage: Stage) -> None:
         f"{stage.config.train.group} episodes; weights that learn: {weights}",
         highlight=False,
     )
-
-
-def _note(sentence: str) -> None:
-    err.print(f"[yellow]{escape(sentence)}[/]", highlight=False)
 
 
 def _step_line(line: Mapping[str, float]) -> None:

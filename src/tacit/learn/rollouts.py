@@ -1,12 +1,13 @@
 """Playing the groups of one training step: who is made to speak, and what silence would cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tacit.config import Config, SilenceConfig, TeamConfig
 from tacit.errors import ConfigError, RunError
 from tacit.learn.credit import Played
 from tacit.rollout import Grader, Job, play_all
+from tacit.session import is_greedy
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Choice, Episode, Task
@@ -25,6 +26,8 @@ class Player:
     """Plays of the silent arm a step; 0 unless `arms`."""
     remembered: bool
     """Whether the silent arm of a task is the same every time."""
+    on_episode: Callable[[Episode], None] = lambda episode: None
+    """Hears of every episode, failed ones too."""
     _silent: dict[str, tuple[Episode, ...]] = field(default_factory=dict)
 
     async def play(self, tasks: Sequence[Task], step: int) -> list[Played]:
@@ -58,6 +61,7 @@ class Player:
             jobs,
             concurrency=self.config.train.concurrency,
             grader=self.grader,
+            on_episode=self.on_episode,
         )
 
     def _group(
@@ -101,7 +105,13 @@ class Player:
         )
 
 
-def make_player(roster: Roster, grader: Grader, config: Config, team: TeamConfig) -> Player:
+def make_player(
+    roster: Roster,
+    grader: Grader,
+    config: Config,
+    team: TeamConfig,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> Player:
     """Say how choices are made in this team; refuse arms where no single choice is to be made."""
     trained = {role for role, agent in team.agents.items() if agent.trained}
     choosing = tuple(
@@ -110,10 +120,10 @@ def make_player(roster: Roster, grader: Grader, config: Config, team: TeamConfig
     arms = config.silence.exploration == "arms" and bool(choosing)
     if arms:
         _check_arms(choosing, team, config.silence)
-    others = [a for a in roster.agents if a.role not in choosing]
-    greedy = all(not _samples(team, a.role, a.temperature) for a in others)
+    others = [role for role in team.agents if role not in choosing]
+    greedy = all(is_greedy(config, team, role) for role in others)
     plays = (1 if greedy else config.silence.silent_samples) if arms else 0
-    return Player(roster, grader, config, choosing, plays, remembered=arms and greedy)
+    return Player(roster, grader, config, choosing, plays, arms and greedy, on_episode)
 
 
 def _check_arms(choosing: tuple[str, ...], team: TeamConfig, silence: SilenceConfig) -> None:
@@ -124,11 +134,6 @@ def _check_arms(choosing: tuple[str, ...], team: TeamConfig, silence: SilenceCon
             "silence.exploration: `arms` needs a team with one choice to speak in an episode; "
             "use `floor` where several agents choose, or one agent several times"
         )
-
-
-def _samples(team: TeamConfig, role: str, default: float) -> bool:
-    agent = team.agents[role]
-    return bool(default if agent.temperature is None else agent.temperature) or agent.trained
 
 
 def _is_silent(setting: Setting) -> bool:
