@@ -29,6 +29,7 @@ ORDER = (
     "learn",
     "export",
     "console",
+    "panel",
     "report",
     "commands",
     "training",

@@ -178,6 +178,38 @@ def serve(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are laid over another.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The HTML file; default report.html in the run.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
+    conversations: Annotated[
+        bool, typer.Option(help="Whether what was said goes into the page.")
+    ] = True,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Make one HTML page of a run: results, frontier, curves, who talks, conversations."""
+    from tacit.report.command import run_report
+
+    run_report(runs, out, text=text, conversations=conversations, show=show)
+
+
+@app.command()
+def watch(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, or a folder of them; may not be there yet.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8321,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Follow runs live in the browser: the report's page, with stop and save."""
+    from tacit.report.command import run_watch
+
+    run_watch(runs, port, show=show)
+
+
+@app.command()
 def tasks(
     name: Annotated[str | None, typer.Argument(help="A task set to count and show.")] = None,
     split: Annotated[str, typer.Option()] = "test",

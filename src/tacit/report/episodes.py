@@ -117,7 +117,7 @@ class Source:
             "silent": self._mask(call for call in calls if call.get("silent")),
             "reward": _short(tree_at(tree, "reward").get("total")),
             "advantage": _short(max(advantages, key=abs, default=None)),
-            "without": _short(tree.get("silent_reward")),
+            "without": _short(tree.get("task_if_silent")),
             "answer": self.tables["answer"].place(str(grade.get("answer", ""))[:80]),
         }
 

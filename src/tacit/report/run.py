@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.console import paired_lines
+from tacit.evaluate import WITHOUT
 from tacit.report.episodes import Source, Table, episode_files
 from tacit.report.reading import Tail, number, read_json, tree_at
 from tacit.report.tokens import Cutters
@@ -144,9 +145,15 @@ class Run:
         return not self.summary and bool(self.starts) and _is_running(self.starts[-1])
 
     def _solo_teams(self) -> list[str]:
-        """Teams in which nobody helps, to say what help changed."""
+        """Teams in which nobody helps."""
         teams = tree_at(self.config, "teams")
         return [name for name in teams if tree_at(teams, name).get("topology") == "solo"]
+
+    def _alone(self, source: Source) -> str | None:
+        """Where the same tasks were played without help, to say what help changed."""
+        own = "team" if CHECKPOINT.fullmatch(source.name) else source.name
+        names = (f"{own}{WITHOUT}", *self._solo_teams())
+        return next((n for n in names if n in self.sources and n != source.name), None)
 
     def _ordered_sources(self) -> list[Source]:
         """Teams first, then checkpoints by step, then training."""
@@ -164,6 +171,7 @@ class Run:
             "step": int(match[1]) if match else None,
             "count": len(source),
             "epoch": source.epoch,
+            "alone": self._alone(source),
             "flow": source.flow.to_json(),
         }
 
@@ -178,8 +186,9 @@ class Run:
             step = int(match[1]) if match else None
             points[name] = _point(name, "checkpoint" if match else "team", step, tree)
         for source in self._ordered_sources():
-            if source.name != "train" and source.name not in points and len(source):
-                points[source.name] = _counted(source)
+            played = source.name != "train" and not source.name.endswith(WITHOUT)
+            if played and source.name not in points and len(source):
+                points[source.name] = _counted(source) | {"partial": not self.summary}
         return [point for point in points.values() if point["accuracy"]]
 
     def _tests(self) -> list[dict[str, Any]]:
@@ -201,9 +210,10 @@ class Run:
             notes.append("There is no metrics.jsonl with whole lines yet: no curves.")
         if self.trains and not self.timing.steps:
             notes.append("There is no timing.jsonl: how long each phase took is not known.")
-        if not self.sources:
+        files = {path.stem for path in episode_files(self.folder)}
+        if not files:
             notes.append("There is no episodes folder: no conversations and no flow.")
-        elif self.trains and "train" not in self.sources:
+        elif self.trains and "train" not in files:
             notes.append("Training episodes were not kept: only held-out conversations are here.")
         if not self.summary:
             notes.append("There is no summary.json: the run has not ended, so no paired tests.")
@@ -303,7 +313,6 @@ def _counted(source: Source) -> dict[str, Any]:
         "agents": [],
         "tasks": len(graded),
         "failed": len(source) - len(graded),
-        "partial": True,
     }
 
 

@@ -35,11 +35,10 @@ class Talks {
   // What is known from other plays of the same task: did help help, did training mend it?
   derive(one) {
     const { run, rows, source } = one, point = run.source(source);
-    const solo = run.overview.solo.find((name) => name !== source && run.rows.get(name)?.count);
-    const alone = solo && share(run.rows.get(solo)), before = point.kind === "checkpoint" && point.step > 0 && run.untrained && run.rows.get(run.untrained.name)?.count && share(run.rows.get(run.untrained.name));
+    const alone = run.rows.get(point.alone)?.count && share(run.rows.get(point.alone)), before = point.kind === "checkpoint" && point.step > 0 && run.untrained && run.rows.get(run.untrained.name)?.count && share(run.rows.get(run.untrained.name));
     const { columns, tasks } = rows;
     one.effect = columns.right.map((right, i) => {
-      const without = columns.without[i] ?? alone?.get(tasks[columns.task[i]]);
+      const without = columns.without[i] ?? (alone || undefined)?.get(tasks[columns.task[i]]);
       if (right == null || without == null || columns.turns[i] < 2) return null;
       return right > without ? "helped" : right < without ? "harmed" : "same";
     });
