@@ -41,6 +41,10 @@ def chain(seed: int, lean: float = 2.0) -> torch.Tensor:
     return logits.log_softmax(-1)
 
 
+def tempered(row: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    return (row / (sampling.temperature or 1.0)).log_softmax(-1)
+
+
 class ChainServer:
     """Everything that an engine asks of vLLM, from a table of transitions."""
 
@@ -70,7 +74,7 @@ class ChainServer:
         drawn: list[int] = []
         logprobs: list[float] = []
         while len(drawn) < sampling.max_tokens and not (drawn and drawn[-1] in stops):
-            row = table[[*ids, *drawn][-1]].clone()
+            row = tempered(table[[*ids, *drawn][-1]], sampling)
             if banned is not None:
                 row[banned] = -torch.inf
                 row = row.log_softmax(-1)
@@ -81,11 +85,14 @@ class ChainServer:
         stop = Stop.EOS if drawn[-1] in stops else Stop.LENGTH
         return Drawn(tuple(drawn), tuple(logprobs), stop)
 
-    async def weigh(self, ids: Sequence[int], last: int, adapter: Any = None) -> tuple[float, ...]:
+    async def weigh(
+        self, ids: Sequence[int], then: Sequence[int], sampling: Sampling, *, adapter: Any = None
+    ) -> tuple[float, ...]:
         self.asked["weigh"] += 1
         table = self.table if adapter is None else adapter
-        pairs = zip(ids[-last - 1 : -1], ids[-last:], strict=True)
-        return tuple(float(table[before, after]) for before, after in pairs)
+        pairs = zip((ids[-1], *then), then, strict=False)
+        rows = [(tempered(table[before], sampling), after) for before, after in pairs]
+        return tuple(float(row[after]) for row, after in rows)
 
     async def adapt(self, export: Export, old: Any = None) -> Any:
         return self._read(export)
@@ -133,13 +140,19 @@ async def many(engine: VllmEngine, make: Callable[[int], Request], count: int) -
     return list(await asyncio.gather(*(engine.generate(make(seed)) for seed in range(count))))
 
 
-async def test_speech_is_drawn_from_the_policy_given_that_it_is_not_silence() -> None:
-    table, n = chain(0), 4000
-    server = ChainServer(table)
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+async def test_speech_is_drawn_from_the_policy_given_that_it_is_not_silence(
+    temperature: float,
+) -> None:
+    n = 3000
+    server = ChainServer(chain(0))
     engine = engine_of(server)
+    table = (server.table / temperature).log_softmax(-1)
     log_p = math.fsum(log_pi(table, MARKER))
     assert 0.2 < math.exp(log_p) < 0.9, "the chain should often be silent"
-    done = await many(engine, lambda seed: request(Choice.SPEAK, seed=seed), n)
+    done = await many(
+        engine, lambda seed: request(Choice.SPEAK, seed=seed, temperature=temperature), n
+    )
     assert server.asked["weigh"] == 1, "one prompt is weighed once"
     assert server.asked["draw"] > n, "some free draws were silent"
     for one in done:
@@ -258,14 +271,12 @@ async def test_a_call_given_up_leaves_the_others_their_odds() -> None:
 
 async def test_what_cannot_be_served_is_refused_in_a_sentence() -> None:
     engine = engine_of(ChainServer(chain(0)))
-    with pytest.raises(PromptTooLong, match="exceed the context of 39"):
-        await engine.generate(request(max_tokens=37))
+    with pytest.raises(PromptTooLong, match="exceed the context of 40"):
+        await engine.generate(request(max_tokens=38))
     with pytest.raises(EngineError, match="silence alone takes"):
         await engine.generate(request(Choice.FREE, max_tokens=1))
-    with pytest.raises(EngineError, match="temperature 0 or 1"):
-        await engine.generate(request(Choice.SPEAK, temperature=0.7))
-    unsaid = await engine.generate(request(Choice.FREE, temperature=0.7))
-    assert unsaid.silence_logprob is None, "a free choice needs no odds"
+    with pytest.raises(EngineError, match="leave them out"):
+        await engine.generate(request(Choice.SPEAK, top_k=3))
 
 
 async def test_the_last_engine_to_close_closes_the_server() -> None:

@@ -4,9 +4,9 @@ The trainer keeps its own copy of what learns and hands it over after each step 
 seed gives one transcript as far as vLLM's kernels compute the same in batches of any size, which on
 most machines is not to the last bit. Not covered: saying the text piece by piece.
 
-π(silence) is the model's own probability of the marker after the prompt, asked for once a prompt.
-Speech is first drawn freely, and again where that came out silent, now by choosing where to leave
-the marker: π(y) + p·q(y) = q(y), so either way it is drawn from q.
+π(silence) is what the marker's tokens have after the prompt and after each other, asked for once a
+prompt. Speech is first drawn freely, and again where that came out silent, now by choosing where to
+leave the marker: π(y) + p·q(y) = q(y), so together it is drawn from q.
 """
 
 import asyncio
@@ -73,11 +73,10 @@ class VllmEngine:
         self.served = served
         self._server = served.server
         self._chat = served.chat
-        self._context = served.context - 1  # weighing silence takes a token more
         self._export = export
         self._whole = whole
         self._adapter: Any = None
-        self._weighed: dict[tuple[int, ...], asyncio.Future[SilenceOdds]] = {}
+        self._weighed: dict[tuple[Any, ...], asyncio.Future[SilenceOdds]] = {}
         self._gate = Gate()
         self._closed = False
         served.engines += 1
@@ -91,7 +90,7 @@ class VllmEngine:
     async def generate(self, request: Request) -> Completion:
         if self._closed:
             raise EngineError(f"{self.model}: the engine was closed")
-        check_request(request, self.model, self._context)
+        check_request(request, self.model, self.served.context)
         async with self._gate.inside():
             odds = await self._odds(request)
             drawn = await self._draw(request, odds)
@@ -129,26 +128,25 @@ class VllmEngine:
             await self.served.leave()
 
     async def _odds(self, request: Request) -> SilenceOdds | None:
-        """What the model makes of silence; None where it may not be silent, or cannot be told."""
-        rule = request.silence
+        """What the model makes of silence; None where it may not be silent."""
+        rule, how = request.silence, replace(request.sampling, max_tokens=1)
         if rule is None:
             return None
-        if not _is_plain(request.sampling):
-            if rule.choice is not Choice.FREE:
-                raise EngineError(
-                    f"{self.model}: vLLM tells the odds of silence at temperature 0 or 1 without "
-                    "top-p and top-k; use those, or the local engine"
-                )
-            return None
-        key = request.prompt_ids
+        if rule.choice in (Choice.SPEAK, Choice.FLOOR) and (how.top_p < 1.0 or how.top_k):
+            raise EngineError(
+                f"{self.model}: vLLM cannot draw speech alone under top-p or top-k; leave them out"
+            )
+        key = (request.prompt_ids, rule.ids, how)
         if key not in self._weighed:
             if len(self._weighed) >= _WEIGHED:
                 self._weighed.clear()
-            self._weighed[key] = asyncio.ensure_future(self._weigh(key, rule.ids))
+            self._weighed[key] = asyncio.ensure_future(self._weigh(*key))
         return await asyncio.shield(self._weighed[key])  # others of its group may wait for it too
 
-    async def _weigh(self, prompt: tuple[int, ...], marker: tuple[int, ...]) -> SilenceOdds:
-        logprobs = await self._server.weigh((*prompt, *marker), len(marker), self._adapter)
+    async def _weigh(
+        self, prompt: tuple[int, ...], marker: tuple[int, ...], sampling: Sampling
+    ) -> SilenceOdds:
+        logprobs = await self._server.weigh(prompt, marker, sampling, adapter=self._adapter)
         return marker_odds(logprobs, marker)
 
     async def _draw(self, request: Request, odds: SilenceOdds | None) -> Drawn:
@@ -246,11 +244,10 @@ def serve(name: str, config: ModelConfig, *, adapters: int = 0, rank: int = 0) -
     folder = model_folder(config.path)
     architecture = AutoConfig.from_pretrained(folder)
     own = getattr(architecture.get_text_config(), "max_position_embeddings", None)
-    asked = config.context + 1 if config.context else None
     server = VllmServer(
         str(folder),
         rows=config.rows,
-        context=min(asked, own or asked) if asked else None,
+        context=min(config.context, own or config.context) if config.context else None,
         dtype=config.dtype,
         kv_gib=config.kv_gib,
         adapters=adapters,
@@ -266,13 +263,6 @@ def _end_ids(folder: Path, architecture: Any) -> Any:
         return GenerationConfig.from_pretrained(folder).eos_token_id
     except OSError:
         return GenerationConfig.from_model_config(architecture).eos_token_id
-
-
-def _is_plain(sampling: Sampling) -> bool:
-    """Whether the model's own probabilities are those that are sampled with; greedy's are too."""
-    if sampling.temperature == 0.0:
-        return True
-    return sampling.temperature == 1.0 and sampling.top_p == 1.0 and sampling.top_k == 0
 
 
 def _must_leave(ids: tuple[int, ...], marker: tuple[int, ...], sampling: Sampling) -> bool:

@@ -59,8 +59,10 @@ class Server(Protocol):
         """Go on after these ids. `banned` has probability 0, all the way."""
         ...
 
-    async def weigh(self, ids: Sequence[int], last: int, adapter: Any = None) -> tuple[float, ...]:
-        """The model's own log-probabilities of the last so many of these ids."""
+    async def weigh(
+        self, ids: Sequence[int], then: Sequence[int], sampling: Sampling, *, adapter: Any = None
+    ) -> tuple[float, ...]:
+        """Log-probabilities with which going on after these ids would draw those, one by one."""
         ...
 
     async def adapt(self, export: Export, old: Any = None) -> Any:
@@ -128,38 +130,32 @@ class VllmServer:
         banned: int | None = None,
         adapter: Any = None,
     ) -> Drawn:
-        params = self._SamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
+        params = self._params(
+            sampling,
             max_tokens=sampling.max_tokens,
             seed=seed,
             stop_token_ids=sorted(stops),
-            ignore_eos=True,  # the stops are ours
             logit_bias=None if banned is None else {banned: -math.inf},
             logprobs=0,
-            detokenize=False,
-            output_kind=self._final,
         )
         output = (await self._ask(ids, params, adapter)).outputs[0]
         drawn = tuple(output.token_ids)
-        logprobs = tuple(at[i].logprob for at, i in zip(output.logprobs, drawn, strict=True))
-        if any(map(math.isnan, logprobs)):
-            raise EngineError("the model returned logits that are not numbers")
+        logprobs = tuple(
+            _number(at[i].logprob) for at, i in zip(output.logprobs, drawn, strict=True)
+        )
         stop = Stop.EOS if drawn[-1] in stops else Stop.LENGTH
         return Drawn(drawn, logprobs, stop)
 
-    async def weigh(self, ids: Sequence[int], last: int, adapter: Any = None) -> tuple[float, ...]:
-        params = self._SamplingParams(
-            temperature=0.0,
-            max_tokens=1,
-            prompt_logprobs=0,
-            detokenize=False,
-            output_kind=self._final,
-        )
-        answer = await self._ask(ids, params, adapter)
-        tail = zip(answer.prompt_logprobs[-last:], ids[-last:], strict=True)
-        return tuple(at[i].logprob for at, i in tail)
+    async def weigh(
+        self, ids: Sequence[int], then: Sequence[int], sampling: Sampling, *, adapter: Any = None
+    ) -> tuple[float, ...]:
+        # not by `prompt_logprobs`, which is not to be relied on with an adapter (vLLM issue 51594)
+        async def one(after: Sequence[int], token: int) -> float:
+            params = self._params(sampling, max_tokens=1, seed=0, logprob_token_ids=[token])
+            output = (await self._ask([*ids, *after], params, adapter)).outputs[0]
+            return _number(output.logprobs[0][token].logprob)
+
+        return tuple(await asyncio.gather(*(one(then[:j], token) for j, token in enumerate(then))))
 
     async def adapt(self, export: Export, old: Any = None) -> Any:
         from vllm.lora.request import LoRARequest
@@ -192,6 +188,17 @@ class VllmServer:
         await asyncio.to_thread(self._llm.shutdown)
         self._llm = None  # or it would try again when the interpreter is half gone
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _params(self, sampling: Sampling, **more: Any) -> Any:
+        return self._SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            ignore_eos=True,  # where to stop is ours to say
+            detokenize=False,
+            output_kind=self._final,
+            **more,
+        )
 
     async def _ask(self, ids: Sequence[int], params: Any, adapter: Any) -> Any:
         prompt, number = {"prompt_token_ids": list(ids)}, str(next(self._numbers))
@@ -238,6 +245,12 @@ async def _write(export: Export, folder: Path) -> None:
         await asyncio.to_thread(export, folder)
     except OSError as error:
         raise EngineError(f"weights for vLLM could not be written: {error}") from error
+
+
+def _number(logprob: float) -> float:
+    if math.isnan(logprob):
+        raise EngineError("the model returned logits that are not numbers")
+    return logprob
 
 
 def _one_line(error: BaseException) -> str:
