@@ -15,7 +15,6 @@ from tacit.console import (
     note,
     out,
     paired_lines,
-    percent,
     show_call,
     spend_lines,
     summary_table,
@@ -32,6 +31,7 @@ from tacit.evaluate import (
 from tacit.learn.setup import Stage, check_training, open_stage, spread
 from tacit.learn.track import check_trackers
 from tacit.learn.trainer import State, Trainer
+from tacit.panel import step_display
 from tacit.runfolder import Request, RunFolder
 from tacit.session import helpers_of, prices_of, seat, teams_of
 from tacit.statistics import Paired
@@ -49,11 +49,12 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
         _say_what(stage)
         for request in get_args(Request):
             run.take(request)  # what was asked of an earlier process
-        trainer = Trainer(
-            stage, run, on_step=_step_line, on_note=note,
-            pause=lambda: run.take("stop"), capped=purse.reached,
-        )  # fmt: skip
-        state = await trainer.train()
+        with step_display(config) as on_step:
+            trainer = Trainer(
+                stage, run, on_step=on_step, on_note=note,
+                pause=lambda: run.take("stop"), capped=purse.reached,
+            )  # fmt: skip
+            state = await trainer.train()
         if state.step < config.train.steps and not state.stopped:
             note(f"stopped after step {state.step} as asked; the same command goes on")
             return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
@@ -182,29 +183,5 @@ def _say_what(stage: Stage) -> None:
         f"training {stage.team.topology}: {len(stage.train_tasks)} tasks{leaks}, "
         f"{stage.config.train.steps} steps of {stage.config.train.tasks_per_step} × "
         f"{stage.config.train.group} episodes; weights that learn: {weights}",
-        highlight=False,
-    )
-
-
-def _step_line(line: Mapping[str, float]) -> None:
-    """One line a step: what is solved, what it costs, who is silent."""
-    step = int(line["step"])
-    if "eval/accuracy" in line:
-        err.print(
-            f"[bold]step {step:>4}  held-out {percent(line['eval/accuracy'])} %  "
-            f"{line['eval/tokens']:.1f} tokens[/]",
-            highlight=False,
-        )
-        return
-    accuracy = line.get("accuracy/policy", line["accuracy/sampled"])
-    silent = {
-        n.rpartition("/")[2]: v for n, v in line.items() if n.count("/") == 2 and "silence/" in n
-    }
-    quiet = " ".join(f"{level} {100 * value:.0f}" for level, value in sorted(silent.items()))
-    prices = " ".join(f"λ {v:.3f}" for n, v in line.items() if n.startswith("lambda/"))
-    seconds = line.get("rollout_s", 0.0) + line.get("update_s", 0.0)
-    err.print(
-        f"step {step:>4}  acc {percent(accuracy):>5} %  tokens {line['cost/tokens']:>6.1f}  "
-        f"silent % {quiet or '–'}  {prices}  {seconds:.1f} s",
         highlight=False,
     )

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tacit.config import parse_config
 from tacit.console import paired_lines
+from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
 from tacit.report.episodes import Source, Table, episode_files
 from tacit.report.reading import Tail, number, read_json, tree_at
@@ -120,8 +122,13 @@ class Run:
         }
 
     def _repeats(self) -> str:
-        """The same for runs that differ in seed and name only."""
-        rest = {key: value for key, value in self.config.items() if key not in ("seed", "name")}
+        """The same for runs that differ in seed and name only, settings added since included."""
+        try:
+            config = parse_config(self.config).model_dump(mode="json")
+        except ConfigError:
+            config = self.config
+        rest = {key: value for key, value in config.items() if key not in ("seed", "name")}
+        rest = rest if self.config else {}
         whole = json.dumps(rest or self.label, sort_keys=True)
         return hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=6).hexdigest()
 

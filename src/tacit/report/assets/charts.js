@@ -80,11 +80,17 @@ function pointsTrace(runs, run, kind, best) {
   const prefix = runs.length > 1 ? `${run.label} · ` : "";
   return {
     x: some.map((p) => costOf(p).mean), y: some.map((p) => 100 * p.accuracy.mean), mode: "markers+text",
-    text: some.map((p) => (named(p) && runs.length < 4 ? `&nbsp; ${label(titleOf(run, p))} &nbsp;` : "")), textposition: some.map((p) => sideOf(p, runs)), textfont: { size: 11, color: css("--soft") }, cliponaxis: false,
+    text: some.map((p) => (named(p) ? `&nbsp; ${label(nameOf(runs, run, p))} &nbsp;` : "")), textposition: some.map((p) => sideOf(p, runs)), textfont: { size: 11, color: css("--soft") }, cliponaxis: false,
     error_y: { type: "data", symmetric: false, array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)), arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)), color: hue, thickness: 1, width: 0 },
     marker: { color: some.map((p) => (best.has(p) || p === run.trained ? hue : css("--panel"))), line: { color: hue, width: 2 }, size: some.map((p) => (p === run.trained ? 15 : 10)), symbol: team ? "diamond" : "circle" },
     hovertemplate: some.map((p) => `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`),
   };
+}
+
+// Of several runs the trained teams go by the run's name, and what they share is named once.
+function nameOf(runs, run, point) {
+  if (runs.length === 1) return titleOf(run, point);
+  return point === run.trained ? oneLine(run.label) : run === runs[0] ? titleOf(run, point) : "";
 }
 
 // Names stand to the right of their point, or to the left where another point is in the way.
@@ -109,15 +115,15 @@ function frontierLayout(runs) {
 
 // What each chart shows: columns by name or pattern, in words.
 const CURVES = [
-  { id: "accuracy", title: "Accuracy", scale: 100, unit: "%", range: [0, 1], of: [["eval/accuracy", "held-out", "points"], ["accuracy/policy", "in training"], ["accuracy/sampled", "as sampled"], ["accuracy/silent_arm", "if silent"]] },
-  { id: "reward", title: "Reward, part by part", of: [["reward/total", "total", "total"], ["reward/task", "task"], [/^reward\/(.+)$/, "$1"]] },
+  { id: "accuracy", title: "Accuracy", scale: 100, unit: "%", range: [0, 1], of: [["eval/accuracy", "held-out", "points"], ["accuracy/policy", "in training"], ["accuracy/sampled", "as sampled", "minor"], ["accuracy/silent_arm", "if silent", "minor"]] },
+  { id: "reward", title: "Reward, part by part", of: [["reward/total", "total", "total"], ["reward/task", "task"], [/^reward\/(.+)$/, "$1", "minor"]] },
   { id: "tokens", title: "Tokens an episode", of: [["cost/tokens", "all, expected", "total"], [/^tokens\/(.+)$/, "$1", "agent"], ["eval/tokens", "held-out", "points"], ["budget/tokens", "budget", "limit"]] },
   { id: "turns", title: "Messages an episode", of: [["cost/turns", "expected of the policy", "total"], ["budget/turns", "budget", "limit"]] },
   { id: "lambda", title: "Price of talk, λ", of: [[/^lambda\/(.+)$/, "λ of $1"]] },
   { id: "silence", title: "Silence by agent", scale: 100, unit: "%", range: [0, 1], of: [[/^silence\/(?!warming$|gain$)([^/]+)$/, "$1", "agent"]] },
   { id: "gain", title: "What silence would gain", of: [["silence/gain", "R silent − R spoken"]] },
   { id: "groups", title: "Groups without a signal", scale: 100, unit: "%", stacked: true, range: [0, 1], of: [["groups/too_hard", "too hard"], ["groups/too_easy", "too easy"]] },
-  { id: "clip", title: "Clip fraction", scale: 100, unit: "%", of: [[/^train\/(?:(.+)\/)?clip_fraction$/, "all $1"], [/^train\/(?:.+\/)?clip_fraction\/(.+)$/, "$1 tokens"]] },
+  { id: "clip", title: "Clip fraction", scale: 100, unit: "%", of: [[/^train\/(?:(.+)\/)?clip_fraction$/, "all $1"], [/^train\/(?:.+\/)?clip_fraction\/(.+)$/, "$1 tokens", "minor"]] },
   { id: "kl", title: "KL", of: [[/^train\/(?:(.+)\/)?approx_kl$/, "to the last policy $1"], [/^train\/(?:(.+)\/)?kl$/, "to the base $1"]] },
   { id: "entropy", title: "Entropy, nats a token", of: [[/^train\/(?:(.+)\/)?entropy$/, "entropy $1"]] },
   { id: "mismatch", title: "Engine against trainer", of: [[/^train\/(?:(.+)\/)?engine_gap$/, "log-probability gap $1"], [/^train\/(?:(.+)\/)?mismatch_ratio$/, "ratio $1"]] },
@@ -176,6 +182,7 @@ function linesOf(runs, chart) {
       const own = group.map((run) => series(run, chart, one.name)).filter((l) => l.x.length);
       if (!own.length) continue;
       const who = !several ? "" : group.length > 1 ? `${oneLine(group[0].overview.name)} ×${group.length}` : oneLine(group[0].label);
+      startHidden(several && one.style === "minor", `${chart.id}/${one.name}/${who}`);
       lines.push({
         label: [one.words || chart.title, who].filter(Boolean).join(" · "), key: `${chart.id}/${one.name}/${who}`, style: one.style,
         colour: lineColour(one, group[0], several, n), dash: one.style === "limit" ? "dash" : several ? DASHES[n % DASHES.length] : "solid",
@@ -184,6 +191,13 @@ function linesOf(runs, chart) {
     }
   });
   return lines;
+}
+
+// With several runs the lesser lines wait until they are asked for.
+const started = new Set();
+function startHidden(minor, key) {
+  if (minor && !started.has(key)) view.hidden.add(key);
+  started.add(key);
 }
 
 // Several runs are told apart by colour; in one run agents keep theirs everywhere, and totals are ink.

@@ -15,7 +15,7 @@ function eyebrow(run) {
   const steps = state.step == null ? "" : state.steps ? `step ${state.step} of ${state.steps}` : `step ${state.step}`;
   const reason = overview.stopped ? `: ${oneLine(String(overview.stopped))}` : "";
   return h("p", { class: "eyebrow" },
-    h("span", { class: `status ${state.status}` }, (STATUS[state.status] ?? state.status) + reason),
+    h("span", { class: `status ${state.status}` }, (STATUS[state.status] ?? state.status) + (state.status === "running" && !data.live ? " when this page was made" : "") + reason),
     h("span", {}, oneLine(overview.name)), overview.seed != null && h("span", {}, `seed ${overview.seed}`), steps && h("span", {}, steps));
 }
 
@@ -97,7 +97,7 @@ function severalRuns(runs) {
       ? `${oneLine(group[0].label)}: ${percent(accuracy[0])} solved, ${fixed(tokens[0])} tokens.`
       : `${name}, ${group.length} repeats: ${percent(mean(accuracy))} solved on average (${range(accuracy, points)}), ${fixed(mean(tokens))} tokens (${range(tokens, fixed)}).`);
   });
-  return [h("h1", { class: "claim" }, title), h("ul", { class: "words" }, lines)];
+  return [h("h1", { class: "claim" }, title), h("ul", { class: "words", style: { marginBottom: "1.2rem" } }, lines)];
 }
 
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;

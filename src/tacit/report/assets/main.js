@@ -48,7 +48,7 @@ function drawRuns() {
   const bar = byId("runs"), many = page.runs.length > 1;
   bar.hidden = !many && !data.live;
   const chips = many ? page.runs.map((run) => h("button", { class: "chip", type: "button", "aria-pressed": String(!page.hidden.has(run.id)), title: `${oneLine(run.label)}: show or hide`, onclick: () => toggleRun(run) },
-    h("span", { class: "dot", style: { borderColor: colour(run.number), background: page.hidden.has(run.id) ? "transparent" : colour(run.number) } }), h("span", {}, oneLine(run.label)), run.state.status === "running" ? h("span", { class: "quiet" }, "running") : null)) : [];
+    h("span", { class: "dot", style: { borderColor: colour(run.number), background: page.hidden.has(run.id) ? "transparent" : colour(run.number) } }), h("span", {}, oneLine(run.label)), data.live && run.state.status === "running" ? h("span", { class: "quiet" }, "running") : null)) : [];
   const focused = document.activeElement?.dataset?.act;
   fill(bar, chips, data.live ? actions() : null);
   if (focused) bar.querySelector(`[data-act="${focused}"]`)?.focus();
