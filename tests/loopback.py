@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,13 +44,18 @@ def failure(status: int, message: str, code: str | None = None, **headers: str) 
 
 
 def by_hash(sent: Sent) -> Answer:
-    """A deterministic model: what it says and what that costs depends on what was asked, alone."""
+    """A deterministic model: what it says and what that costs depends on what was asked, alone.
+
+    It knows sums, and gets two out of three right.
+    """
     asked = json.dumps(sent["messages"]).encode()
     digest = int.from_bytes(hashlib.blake2b(asked, digest_size=4).digest(), "big")
     words = sum(len(message["content"].split()) for message in sent["messages"])
     usage = {"prompt_tokens": words, "completion_tokens": 1 + digest % 7}
     usage["total_tokens"] = sum(usage.values())
-    text = f"\\boxed{{{digest % 3}}}"
+    found = re.search(r"What is ([\d +-]+)\?", sent["messages"][-1]["content"])
+    right = sum(map(int, found[1].replace("- ", "-").replace("+ ", "").split())) if found else 0
+    text = f"\\boxed{{{right + (digest % 3 == 0)}}}"
     return completion(text, usage=usage, model=sent["model"], system_fingerprint="fp_1")
 
 
@@ -108,7 +114,8 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, headers, body = server.answer(sent, dict(self.headers))
+            named = {name.lower(): value for name, value in self.headers.items()}
+            status, headers, body = server.answer(sent, named)
             self.send_response(status)
             for name, value in {"Content-Type": "application/json", **headers}.items():
                 self.send_header(name.replace("_", "-"), value)
