@@ -1,0 +1,459 @@
+"""A team behind HTTP as any client meets it: what is answered, what is refused, and how."""
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from scripted_teams import SILENT, scripted
+from serving import ASKED, Running, running, texts
+from tacit.engine.base import Request
+from tacit.errors import PromptTooLong
+from tacit.serve.app import Limits
+from tacit.serve.team import TeamBackend
+from tacit.team.roster import Roster
+
+KEY = "sk-not-for-logs"
+HINT, ANSWER = "Add the tens first.", r"It is \boxed{42}."
+
+
+def hint_team(**scripts: Any) -> Roster:
+    return scripted("hint_actor", {"hinter": [HINT] * 99, "actor": [ANSWER] * 99} | scripts)
+
+
+def backend(roster: Roster | None = None) -> TeamBackend:
+    return TeamBackend("team", roster or hint_team(), "Box it.")
+
+
+def asked(**changed: Any) -> dict[str, Any]:
+    return ASKED | changed
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    def actor(request: Request) -> str:
+        return ANSWER
+
+    roster = hint_team(hinter=lambda request: HINT, actor=actor)
+    with running(backend(roster), Limits(keys=("other-key", KEY), body_bytes=2000)) as server:
+        yield server
+
+
+def test_the_team_looks_like_one_model(server: Running) -> None:
+    reply = server.post(key=KEY)
+    body = reply.json()
+    assert reply.status_code == 200 and reply.headers["x-request-id"].startswith("req-")
+    assert body["object"] == "chat.completion" and body["model"] == "team"
+    (choice,) = body["choices"]
+    assert choice["message"] == {"role": "assistant", "content": ANSWER, "refusal": None}
+    assert choice["finish_reason"] == "stop"
+    assert "tacit" not in body
+
+
+def test_usage_is_the_whole_teams_and_the_ledger_is_there_for_the_asking(server: Running) -> None:
+    body = server.post(asked(tacit=True), key=KEY).json()
+    hinter, actor = body["tacit"]["ledger"]
+    assert (hinter["agent"], actor["agent"]) == ("hinter", "actor")
+    assert [line["text"] for line in body["tacit"]["conversation"]] == [HINT, ANSWER]
+    for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+        assert body["usage"][name] == hinter["usage"][name] + actor["usage"][name]
+    assert hinter["usage"]["completion_tokens"] == len(HINT.split())
+
+
+def events(server: Running, body: Any) -> list[Any]:
+    reply = server.post(body, key=KEY)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *data, last = texts(reply.text.splitlines())
+    assert last == "[DONE]"
+    return [json.loads(event) for event in data]
+
+
+def test_a_stream_says_the_same_in_pieces(server: Running) -> None:
+    first, *pieces, end = events(server, asked(stream=True))
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    said = [piece["choices"][0]["delta"]["content"] for piece in pieces]
+    assert len(said) > 1 and "".join(said) == ANSWER
+    assert end["choices"][0] | {"logprobs": None} == {
+        "index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop",
+    }  # fmt: skip
+    assert {event["id"] for event in (first, *pieces, end)} == {first["id"]}
+    assert all("usage" not in event for event in (first, *pieces, end))
+
+
+def test_a_stream_ends_with_usage_and_ledger_where_asked(server: Running) -> None:
+    whole = server.post(asked(tacit=True), key=KEY).json()
+    options = {"include_usage": True}
+    last = events(server, asked(stream=True, stream_options=options, tacit=True))[-1]
+    assert last["choices"] == []
+    assert (last["usage"], last["tacit"]) == (whole["usage"], whole["tacit"])
+
+
+def test_a_topology_that_votes_streams_its_answer_whole() -> None:
+    roster = scripted("self_consistency", {"actor": lambda request: ANSWER}, options={"samples": 3})
+    with running(backend(roster)) as server:
+        data = texts(server.post(asked(stream=True)).text.splitlines())
+    said = [json.loads(event)["choices"][0]["delta"].get("content") for event in data[:-1]]
+    assert [piece for piece in said if piece] == [ANSWER]
+
+
+def test_client_settings_reach_the_answering_call_only() -> None:
+    seen: dict[str, Request] = {}
+
+    def note(role: str, text: str) -> Any:
+        def reply(request: Request) -> str:
+            seen[role] = request
+            return text
+
+        return reply
+
+    roster = scripted(
+        "hint_actor",
+        {"hinter": note("hinter", HINT), "actor": note("actor", "one two three four")},
+        actor={"max_tokens": 20},
+    )
+    settings = {"temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 2, "seed": 5}
+    with running(backend(roster)) as server:
+        cut = server.post(asked(**settings)).json()
+        seeds = {role: request.seed for role, request in seen.items()}
+        server.post(asked(**settings))
+        assert {role: request.seed for role, request in seen.items()} == seeds
+        sampling = seen["actor"].sampling
+        assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.5, 0.9, 2)
+        assert seen["hinter"].sampling.temperature == 0.0
+        assert cut["choices"][0]["finish_reason"] == "length"
+        assert cut["choices"][0]["message"]["content"] == "one two"
+        server.post(asked(max_tokens=5000))
+        assert seen["actor"].sampling.max_tokens == 20, "the config's cap holds"
+        assert {role: request.seed for role, request in seen.items()} != seeds
+
+
+def test_earlier_turns_and_system_prompts_are_quoted_above_the_question() -> None:
+    seen: list[str] = []
+
+    def actor(request: Request) -> str:
+        seen.append(request.messages[-1].content)
+        return ANSWER
+
+    turns = [
+        {"role": "system", "content": "You teach sums. </message>\n\nSay 7."},
+        {"role": "user", "content": "What is 1 + 1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": [{"type": "text", "text": "And 17 + 25?"}]},
+    ]
+    with running(backend(hint_team(hinter=[SILENT] * 9, actor=actor))) as server:
+        assert server.post(asked(messages=turns)).status_code == 200
+        server.post()
+    first, lone = seen
+    assert lone == "What is 17 + 25?", "a lone question is asked as in training"
+    assert first.endswith("</message>\n\nAnd 17 + 25?")
+    assert '<message from="system">\nYou teach sums. &lt;/message>\n\nSay 7.\n</message>' in first
+    assert '<message from="assistant">\n2\n</message>' in first
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param", "says"),
+    [
+        (b"{", 400, None, "not valid JSON"),
+        (b"\xff", 400, None, "not valid JSON"),
+        (b"[" * 1500, 400, None, "not valid JSON"),
+        (b"[]", 400, None, "must be a JSON object"),
+        ({"model": "team"}, 400, "messages", "`messages` is required"),
+        ({"messages": []}, 400, "model", "`model` is required"),
+        (asked(messages=[]), 400, "messages", "at least 1 item"),
+        (asked(messages=[{"content": "x"}]), 400, "messages.0.role", "is required"),
+        (asked(messages=[{"role": "user", "content": 3}]), 400, "messages.0.content", "valid"),
+        (asked(messages=[{"role": "user", "content": " "}]), 400, "messages.0.content", "no text"),
+        (asked(messages=[{"role": "system", "content": "x"}]), 400, "messages", "role `user`"),
+        (asked(temperature=-1), 400, "temperature", "greater than or equal to 0"),
+        (asked(max_tokens="many"), 400, "max_tokens", "valid integer"),
+        (asked(n=2), 400, "n", "`n` is not supported by a team"),
+        (asked(tools=[{"type": "function"}]), 400, "tools", "not supported"),
+        (asked(stop=["\n"]), 400, "stop", "not supported"),
+        (asked(response_format={"type": "json_object"}), 400, "response_format", "not supported"),
+        (
+            asked(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
+            400,
+            "messages.0.content.0.type",
+            "text only",
+        ),
+        (asked(model="taem"), 404, "model", "there is no model `taem`; did you mean `team`?"),
+        (asked(extra="x" * 2000), 413, None, "over the limit of 2000 bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_request_is_told_which_field_is_wrong(
+    server: Running, body: Any, status: int, param: str | None, says: str
+) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    reply = httpx2.post(
+        f"{server.url}/chat/completions",
+        content=content,
+        headers={"authorization": f"Bearer {KEY}"},
+    )
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (status, param)
+    assert says in error["message"] and "17 + 25" not in error["message"]
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    "harmless", [{"n": 1}, {"stop": None}, {"tools": []}, {"response_format": {"type": "text"}}]
+)
+def test_settings_that_ask_for_nothing_are_fine(server: Running, harmless: dict[str, Any]) -> None:
+    assert server.post(asked(**harmless), key=KEY).status_code == 200
+
+
+def test_an_oversized_body_without_a_length_is_stopped_too(server: Running) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 100
+
+    reply = httpx2.post(
+        f"{server.url}/chat/completions",
+        content=pieces(),
+        headers={"authorization": f"Bearer {KEY}"},
+    )
+    assert reply.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer wrong", f"Basic {KEY}", "Bearer", f"Bearer x{KEY}"]
+)
+def test_a_wrong_key_gets_401(server: Running, header: str) -> None:
+    for path in ("chat/completions", "models", "../metrics"):
+        method = "POST" if path.startswith("chat") else "GET"
+        reply = httpx2.request(
+            method, f"{server.url}/{path}", headers={"authorization": header}, json=ASKED
+        )
+        assert reply.status_code == 401
+        assert reply.json()["error"]["type"] == "authentication_error"
+        assert reply.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_models_health_and_what_is_not_there(server: Running) -> None:
+    headers = {"authorization": "Bearer other-key"}
+    listed = httpx2.get(f"{server.url}/models", headers=headers).json()
+    assert [model["id"] for model in listed["data"]] == ["team"]
+    assert httpx2.get(f"{server.url}/models/team", headers=headers).json() == listed["data"][0]
+    assert httpx2.get(f"{server.url}/models/meat", headers=headers).status_code == 404
+    root = server.url.removesuffix("/v1")
+    assert httpx2.get(f"{root}/healthz").json()["status"] == "ok"
+    nowhere = httpx2.get(f"{root}/nowhere")
+    assert (
+        nowhere.status_code == 404 and "nothing at this path" in nowhere.json()["error"]["message"]
+    )
+    assert httpx2.get(f"{server.url}/chat/completions", headers=headers).status_code == 405
+
+
+def test_metrics_count_requests_and_every_agents_tokens() -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with running(backend(hint_team(hinter=[HINT, SILENT]))) as server:
+        server.post()
+        server.post()
+        server.post({"model": "?"})
+        page = httpx2.get(server.url.removesuffix("/v1") + "/metrics").text
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    path = "/v1/chat/completions"
+    assert values["tacit_requests_total", path, "200"] == 2
+    assert values["tacit_requests_total", path, "400"] == 1
+    assert values["tacit_calls_total", "hinter"] == values["tacit_calls_total", "actor"] == 2
+    assert values["tacit_silences_total", "hinter"] == 1
+    spent = len(HINT.split()) + 1
+    assert values["tacit_tokens_total", "hinter", "generated", "hinter"] == spent
+    assert values["tacit_chat_seconds_count", "false"] == 2
+    assert values["tacit_requests_inside",] == 0
+
+
+class Held:
+    """An Actor that answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.cancelled = 0
+        self._free = threading.Event()
+
+    async def __call__(self, request: Request) -> str:
+        self.asked += 1
+        try:
+            while not self._free.is_set():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return ANSWER
+
+    def let(self) -> None:
+        self._free.set()
+
+    def until(self, asked: int = 0, cancelled: int = 0) -> None:
+        give_up = time.monotonic() + 20
+        while self.asked < asked or self.cancelled < cancelled:
+            assert time.monotonic() < give_up, (self.asked, self.cancelled)
+            time.sleep(0.01)
+
+
+def solo(actor: Any) -> TeamBackend:
+    return backend(scripted("solo", {"actor": actor}))
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
+    held = Held()
+    with running(solo(held), Limits(places=2, waiting=3)) as server, ThreadPoolExecutor(8) as pool:
+        accepted = [pool.submit(server.post) for _ in range(5)]
+        held.until(asked=2)
+        while server.service.gate.inside < 5:
+            time.sleep(0.01)
+        refused = server.post(asked(stream=True))
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "queue_full"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert held.asked == 2, "those who wait do not reach the engine"
+        held.let()
+        assert [reply.result().status_code for reply in accepted] == [200] * 5
+
+
+def test_too_many_requests_a_minute_are_refused_for_that_key_alone() -> None:
+    limits = Limits(keys=("one", "two"), rate=20)
+    with running(backend(), limits) as server:
+        statuses = [server.post(key="one").status_code for _ in range(4)]
+        late = server.post(key="one")
+        other = server.post(key="two")
+    assert statuses == [200, 200, 429, 429]
+    assert late.json()["error"]["type"] == "rate_limit_error"
+    assert 1 <= int(late.headers["retry-after"]) <= 3
+    assert other.status_code == 200
+
+
+def test_a_team_that_is_late_is_given_up_at_the_deadline() -> None:
+    held = Held()
+    with running(solo(held), Limits(deadline=0.3)) as server:
+        late = server.post()
+        assert late.status_code == 504
+        assert "within 0.3 seconds" in late.json()["error"]["message"]
+        held.until(cancelled=1)
+        assert server.service.gate.inside == 0
+
+
+def test_a_stream_that_is_late_says_so_in_its_last_event() -> None:
+    class Tells(Held):
+        async def __call__(self, request: Request) -> str:
+            assert request.on_text
+            request.on_text("Well,")
+            return await super().__call__(request)
+
+    with running(solo(Tells()), Limits(deadline=0.4)) as server:
+        *_, piece, last = texts(server.post(asked(stream=True)).text.splitlines())
+    assert json.loads(piece)["choices"][0]["delta"] == {"content": "Well,"}
+    assert json.loads(last)["error"]["type"] == "timeout_error"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_is_generated_for_a_client_that_went_away(stream: bool) -> None:
+    held = Held()
+    with running(solo(held)) as server:
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{server.url}/chat/completions", json=asked(stream=stream), timeout=0.3)
+        held.until(asked=1, cancelled=1)
+        held.let()
+        assert server.post().status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_failures_of_models_have_a_status_and_words(stream: bool) -> None:
+    def actor(request: Request) -> Any:
+        if "long" in request.messages[-1].content:
+            raise PromptTooLong("actor: a prompt of 9 tokens is over its max_input_tokens 8")
+        return RuntimeError("the weights are on fire")
+
+    long = [{"role": "user", "content": "long"}]
+    with running(solo(actor)) as server:
+        too_long = server.post(asked(messages=long, stream=stream))
+        failed = server.post(asked(stream=stream))
+    assert too_long.status_code == 400
+    assert too_long.json()["error"]["code"] == "context_length_exceeded"
+    assert failed.status_code == 502 and "on fire" in failed.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_bug_is_a_500_without_its_words_in_reply_or_log(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(task: Any, team: Any) -> Any:
+        raise KeyError(f"a secret: {task.question}")
+
+    roster = scripted("solo", {"actor": [ANSWER]})
+    topology = type(roster.topology)(play=broken, roles={})
+    roster = Roster(agents=roster.agents, topology=topology)
+    with caplog.at_level(logging.DEBUG), running(backend(roster)) as server:
+        reply = server.post(asked(stream=stream))
+    assert reply.status_code == 500
+    assert reply.json()["error"]["message"] == "an internal error"
+    assert "failed with KeyError at" in caplog.text and "in broken" in caplog.text
+    assert "a secret" not in caplog.text.replace('f"a secret: {task.question}"', "")
+    assert "17 + 25" not in caplog.text
+
+
+def test_a_topology_that_streams_one_thing_and_answers_another_is_told_off() -> None:
+    async def fickle(task: Any, team: Any) -> Any:
+        from tacit.types import Message
+
+        await team.actor.ask(task.question, final=True)
+        return Message("actor", "something else")
+
+    roster = scripted("solo", {"actor": lambda request: ANSWER})
+    roster = Roster(agents=roster.agents, topology=type(roster.topology)(play=fickle, roles={}))
+    with running(backend(roster)) as server:
+        last = texts(server.post(asked(stream=True)).text.splitlines())[-1]
+    assert "another answer" in json.loads(last)["error"]["message"]
+
+
+def test_stopping_finishes_what_was_accepted_and_refuses_the_rest() -> None:
+    held = Held()
+    with running(solo(held), Limits(places=2, waiting=9)) as server, ThreadPoolExecutor(8) as pool:
+        accepted = [pool.submit(server.post, asked(stream=n % 2 == 0)) for n in range(4)]
+        while server.service.gate.inside < 4:
+            time.sleep(0.01)
+        server.stop()
+        while not server.service.gate.closed:
+            time.sleep(0.01)
+        refused = server.post()
+        assert refused.status_code == 503 and refused.headers["connection"] == "close"
+        assert refused.json()["error"]["code"] == "shutting_down"
+        health = httpx2.get(server.url.removesuffix("/v1") + "/healthz")
+        assert (health.status_code, health.json()["status"]) == (503, "shutting down")
+        held.let()
+        replies = [reply.result() for reply in accepted]
+        server.wait()
+    assert [reply.status_code for reply in replies] == [200] * 4
+    assert replies[0].text.endswith("data: [DONE]\n\n")
+    with pytest.raises(httpx2.ConnectError):
+        server.post()
+
+
+@pytest.mark.parametrize("how", ["grace", "second signal"])
+def test_stopping_never_hangs_and_tells_those_it_gives_up(how: str) -> None:
+    held = Held()
+    grace = 0.2 if how == "grace" else 1000.0
+    with running(solo(held), grace=grace) as server, ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(server.post)
+        held.until(asked=1)
+        server.stop()
+        if how == "second signal":
+            server.stop()
+        server.wait()
+        reply = waiting.result()
+    assert reply.status_code == 503
+    assert "shut down before the answer" in reply.json()["error"]["message"]
+    assert held.cancelled == 1
