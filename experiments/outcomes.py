@@ -7,7 +7,6 @@ values are all equal is kept as that one value.
      "calls": {"hinter/hinter": {"generated": [41, 60], "read": 88, "calls": 1, "silent": 0}}}
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from tacit.team.prompts import HELPING_PARTS
 from tacit.types import Call, Episode, Stop, Task
 
 Columns = dict[str, Any]
-BY_TASK = ("ids", "right", "leak", "path", "level", "right_calls", "base_loss")
+BY_TASK = ("ids", "right", "leak", "path", "level", "right_calls", "base_nats", "base_tokens")
 
 
 def columns(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Columns:
@@ -109,8 +108,10 @@ def right_calls(rights: Mapping[str, Sequence[bool]], tasks: Sequence[Task]) -> 
     return _column([sum(rights[task.id]) for task in tasks])
 
 
-def losses(by_task: Mapping[str, float], tasks: Sequence[Task]) -> list[float | None]:
-    """Summed negative log-probability of a task's messages under the frozen base, as a column."""
-    found: dict[str, float | None] = defaultdict(lambda: None)
-    found.update({task: round(value, 2) for task, value in by_task.items()})
-    return [found[task.id] for task in tasks]
+def base_loss(by_task: Mapping[str, tuple[float, int]], tasks: Sequence[Task]) -> Columns:
+    """How surprising the trained messages of each task are to the frozen base: nats and tokens."""
+    found = [by_task.get(task.id, (0.0, 0)) for task in tasks]
+    return {
+        "base_nats": _column([round(nats, 2) for nats, _ in found]),
+        "base_tokens": _column([tokens for _, tokens in found]),
+    }

@@ -19,7 +19,7 @@ import torch
 
 from experiments.catalogue import Evaluation, Experiment, Tree, merged
 from experiments.clock import Clock
-from experiments.outcomes import columns, losses, right_calls
+from experiments.outcomes import base_loss, columns, right_calls
 from tacit.config import Config, TaskConfig, TeamConfig, apply_override, parse_config
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError
@@ -242,7 +242,7 @@ async def _measure(
     if evaluation.single_answers:
         found["right_calls"] = right_calls(await _single(episodes, tasks, company.grader), tasks)
     if company.stage and any(agent.trained for agent in team.agents.values()):
-        found["base_loss"] = losses(await _base_loss(episodes, company.stage), tasks)
+        found |= base_loss(await _base_losses(episodes, company.stage), tasks)
     found["seconds"] = round(clock.spent - began, 1)
     found["team"] = evaluation.team
     _note(outcome_path(order.folder, name), found)
@@ -266,8 +266,8 @@ async def _single(
     return rights
 
 
-async def _base_loss(episodes: Iterable[Episode], stage: Stage) -> dict[str, float]:
-    """Task id → how surprising its trained messages are to the frozen base, in nats."""
+async def _base_losses(episodes: Iterable[Episode], stage: Stage) -> dict[str, tuple[float, int]]:
+    """Task id → nats and tokens of its spoken trained messages under the frozen base."""
     said = [
         (episode.task_id, (call.prompt_ids, call.output_ids))
         for episode in episodes
@@ -275,7 +275,7 @@ async def _base_loss(episodes: Iterable[Episode], stage: Stage) -> dict[str, flo
         if call.policy and not call.silent
     ]
     said.sort(key=lambda one: len(one[1][0]) + len(one[1][1]))
-    total: dict[str, float] = {}
+    total: dict[str, tuple[float, int]] = {}
     (policy,) = stage.policies.values()
     async with stage.trained_engines[0].paused():
         module, weights = policy.reference()
@@ -284,9 +284,10 @@ async def _base_loss(episodes: Iterable[Episode], stage: Stage) -> dict[str, flo
                 some = said[start : start + SCORED_AT_ONCE]
                 scores = score(module, [ids for _, ids in some])
                 sums = (scores.logprobs_BT * scores.mask_BT).sum(dim=1).tolist()
-                for (task_id, _), value in zip(some, sums, strict=True):
-                    total[task_id] = total.get(task_id, 0.0) - value
-    return {task: value for task, value in total.items() if math.isfinite(value)}
+                for (task_id, (_, output)), value in zip(some, sums, strict=True):
+                    nats, tokens = total.get(task_id, (0.0, 0))
+                    total[task_id] = (nats - value, tokens + len(output))
+    return {task: one for task, one in total.items() if math.isfinite(one[0])}
 
 
 def _team(name: str, evaluation: Evaluation) -> TeamConfig:

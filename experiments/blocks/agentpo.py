@@ -56,7 +56,7 @@ def _teams(teams: Sequence[Measured], solo: Measured | None) -> str:
                 seeds_of(team),
                 interval(team.accuracy),
                 "" if solo is None or team.label == "solo" else points(difference(solo, team)),
-                f"{team.generated.mean:.1f}",
+                f"{team.generated:.1f}",
                 f"{team.total:.1f}",
                 f"{team.path:.1f}",
                 roles_of(team),
@@ -79,7 +79,7 @@ def maths_table(results: Results) -> str:
                     str(len(solo.ids)),
                     *(interval(one.accuracy) for one in (solo, before, after)),
                     points(difference(solo, after)),
-                    f"{before.generated.mean:.0f} → {after.generated.mean:.0f}",
+                    f"{before.generated:.0f} → {after.generated:.0f}",
                 )
             )
     head = (
@@ -104,7 +104,7 @@ def samples_table(results: Results) -> str:
                     EXPERIMENTS[name].title,
                     best,
                     interval(team.accuracy),
-                    f"{team.generated.mean:.0f}",
+                    f"{team.generated:.0f}",
                 )
             )
     return table(("run", "best step", "MATH500 %", "generated"), rows)
@@ -120,7 +120,7 @@ def elsewhere_table(results: Results) -> str:
         before, after = get(results, plain), results.measured("collaborator-elsewhere", helped)
         if before and after:
             before = before.only(task for task in before.ids if task in {*after.ids})
-            tokens = f"{before.generated.mean:.0f} → {after.generated.mean:.0f}"
+            tokens = f"{before.generated:.0f} → {after.generated:.0f}"
             rows.append(
                 (
                     label,

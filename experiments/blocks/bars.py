@@ -81,7 +81,7 @@ def _share(team: Measured | None, other: Measured | None) -> float | None:
     ids = [task for task in team.ids if task in {*other.ids}]
     if not ids:
         return None
-    return team.only(ids).generated.mean / other.only(ids).generated.mean
+    return team.only(ids).generated / other.only(ids).generated
 
 
 def _cheaper(
@@ -99,7 +99,7 @@ def accuracy(results: Results, experiment: str, evaluation: str) -> str:
 
 def tokens(results: Results, experiment: str, evaluation: str) -> str:
     team = results.measured(experiment, evaluation)
-    return f"{team.generated.mean:.0f}" if team else NOTHING
+    return f"{team.generated:.0f}" if team else NOTHING
 
 
 def change(results: Results, first: str, evaluation: str, second: str, other: str) -> str:

@@ -20,14 +20,14 @@ def frontier_table(results: Results) -> str:
     """On the problems that all teams were measured on: who is beaten in both, and by whom."""
     teams = on_shared(every(results, GSM8K))
     rows, best = [], -1.0
-    for team in sorted(teams, key=lambda t: (t.generated.mean, -t.accuracy.mean)):
+    for team in sorted(teams, key=lambda t: (t.generated, -t.accuracy.mean)):
         on = team.accuracy.mean > best
         best = max(best, team.accuracy.mean)
         rows.append(
             (
                 team.label,
                 percent(team.accuracy.mean),
-                f"{team.generated.mean:.0f}",
+                f"{team.generated:.0f}",
                 f"{team.path:.0f}",
                 "yes" if on else "",
             )
@@ -50,11 +50,11 @@ def price_of_points(results: Results) -> str:
     if not team or not other:
         return MISSING
     ahead = 100 * (other.accuracy.mean - team.accuracy.mean)
-    more = other.generated.mean - team.generated.mean
+    more = other.generated - team.generated
     if ahead <= 0:
         return (
             f"Self-consistency is not ahead: {-ahead:.1f} points behind the trained hint at "
-            f"{other.generated.mean / team.generated.mean:.1f} times its tokens."
+            f"{other.generated / team.generated:.1f} times its tokens."
         )
     return (
         f"Self-consistency is {ahead:.1f} points ahead of the trained hint and pays "

@@ -43,8 +43,8 @@ def dialogue_table(results: Results) -> str:
                 interval(before.accuracy),
                 interval(after.accuracy),
                 points(difference(before, after)),
-                f"{before.generated.mean:.0f} → {after.generated.mean:.0f}",
-                percent(after.generated.mean / before.generated.mean),
+                f"{before.generated:.0f} → {after.generated:.0f}",
+                percent(after.generated / before.generated),
                 f"{said(before):.0f} → {said(after):.0f}",
                 percent(float(np.nanmean(silent_share(after)))),
             )
@@ -70,7 +70,7 @@ def controls_table(results: Results) -> str:
                 EXPERIMENTS[name].title.removeprefix("Dialogue control: "),
                 seeds_of(team),
                 interval(team.accuracy),
-                f"{team.generated.mean:.1f}",
+                f"{team.generated:.1f}",
                 f"{said(team):.1f}",
                 percent(float(np.nanmean(silent_share(team)))),
                 f"{fmean(last):.3f}",
@@ -100,7 +100,7 @@ def sizes_table(results: Results) -> str:
                     interval(before.accuracy),
                     interval(after.accuracy),
                     points(difference(before, after)),
-                    f"{before.generated.mean:.0f} → {after.generated.mean:.0f}",
+                    f"{before.generated:.0f} → {after.generated:.0f}",
                     percent(float(np.nanmean(silent_share(after)))),
                 )
             )

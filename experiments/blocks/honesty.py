@@ -77,18 +77,5 @@ def codes_table(results: Results) -> str:
 
 def _base_loss(team: Measured) -> str:
     """Mean negative log-probability a token of the trained agents' messages under the base."""
-    if "base_loss" not in team.columns[0]:
-        return ""
-    agents = {
-        kind
-        for one in team.columns
-        for kind in one["calls"]
-        if one["team"]["agents"]
-        .get(kind.partition("/")[0].rstrip("0123456789 "), {})
-        .get("trained")
-    }
-    loss = team.column("base_loss")
-    silent = sum(team.column(f"calls.{k}.silent") for k in agents)
-    tokens = sum(team.column(f"calls.{k}.generated") for k in agents)
-    spoken = ~np.isnan(loss) & (np.asarray(silent) == 0)
-    return f"{loss[spoken].sum() / np.asarray(tokens)[spoken].sum():.2f}" if spoken.any() else ""
+    nats, tokens = team.column("base_nats").sum(), team.column("base_tokens").sum()
+    return f"{nats / tokens:.2f}" if tokens else ""

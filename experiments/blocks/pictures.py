@@ -15,7 +15,7 @@ def frontier_plot(results: Results) -> str | None:
     shown = [
         plots.Point(
             team.label.partition(" (")[0],
-            team.generated.mean,
+            team.generated,
             100 * team.accuracy.mean,
             100 * team.accuracy.low,
             100 * team.accuracy.high,

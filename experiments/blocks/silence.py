@@ -34,7 +34,7 @@ def silence_table(results: Results) -> str:
                 percent(float(np.nanmean(silent_share(team)))),
                 interval(team.accuracy),
                 points(difference(solo, team)) if solo else "",
-                f"{team.generated.mean:.1f}",
+                f"{team.generated:.1f}",
             )
         )
     head = (

@@ -1,0 +1,461 @@
+"""The experiments' harness: configs, time boxes, packing, outcomes, and the page they fill."""
+
+import asyncio
+import json
+import re
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from experiments import packing, result, tables
+from experiments.__main__ import main
+from experiments.blocks.bars import bars_table
+from experiments.blocks.rows import GSM8K, SEVEN, TRAINED
+from experiments.blocks.silence import difficulty_table
+from experiments.catalogue import EXPERIMENTS, find
+from experiments.clock import RESERVE, Clock
+from experiments.outcomes import chosen, columns, spread
+from experiments.records import Results, difference
+from experiments.running import Order, config_of, run
+from tacit.config import TaskConfig, TeamConfig
+from tacit.errors import ConfigError
+from tacit.learn.setup import check_training
+from tacit.statistics import mcnemar
+from tacit.tasks import load_tasks
+from tacit.team.roster import check_team
+from tacit.types import Call, ChatMessage, Episode, Grade, Stop, Task, Usage
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def plain_torch() -> Any:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def order_of(name: str, runs: Path, seed: int = 0, **more: Any) -> Order:
+    models = {"base": {"path": "pocket", "rows": 8}, "small": {"path": "pocket"}}
+    return Order(experiment=find(name), seed=seed, models=models, runs=runs, **more)
+
+
+# --- the catalogue -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_can_be_run_as_it_stands(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for seed in experiment.seeds:
+        config = config_of(order_of(name, Path("runs"), seed))
+        if experiment.trains:
+            check_training(config)
+    assert experiment.evaluations
+    for label, evaluation in experiment.evaluations.items():
+        team = TeamConfig.model_validate(evaluation.team)
+        check_team(team, label)
+        assert TaskConfig.model_validate(evaluation.tasks).split != "train"
+        if not experiment.trains:
+            assert not any(agent.trained for agent in team.agents.values())
+
+
+@pytest.mark.parametrize("name", [n for n, e in EXPERIMENTS.items() if e.trains and e.item])
+def test_no_seed_trains_on_validation_or_test_tasks(name: str, data_dir: Path) -> None:
+    experiment = EXPERIMENTS[name]
+    for seed in experiment.seeds:
+        config = config_of(order_of(name, Path("runs"), seed))
+        assert config.train_tasks
+        train, held_out = (questions(part, data_dir) for part in (config.train_tasks, config.tasks))
+        assert len(train) > 90 and len(held_out) >= 90
+        assert not train & held_out
+        for evaluation in experiment.evaluations.values():
+            tested = TaskConfig.model_validate(evaluation.tasks)
+            assert not held_out & questions(tested, data_dir)
+
+
+_QUESTIONS: dict[str, set[str]] = {}
+
+
+def questions(tasks: TaskConfig, data_dir: Path) -> set[str]:
+    """Read once, since many experiments share their tasks."""
+    key = tasks.model_dump_json()
+    if key not in _QUESTIONS:
+        _QUESTIONS[key] = {task.question for task in load(tasks, data_dir)}
+    return _QUESTIONS[key]
+
+
+def load(tasks: TaskConfig, data_dir: Path) -> list[Task]:
+    wanted = tasks.model_dump(exclude={"folder", "hub", "options", "name"})
+    return load_tasks(tasks.name, folder=data_dir, **wanted)
+
+
+def test_another_seed_trains_on_other_tasks(data_dir: Path) -> None:
+    taken: list[set[str]] = []
+    for seed in (0, 1, 2):
+        config = config_of(order_of("hint", Path("runs"), seed))
+        assert config.train_tasks and config.train_tasks.limit == 500
+        taken.append({task.id for task in load(config.train_tasks, data_dir)})
+    assert not (taken[0] & taken[1] or taken[1] & taken[2] or taken[0] & taken[2])
+
+
+def test_overrides_leave_the_catalogue_alone() -> None:
+    before = json.dumps(find("hint").config)
+    changed = config_of(order_of("hint", Path("runs"), overrides=("train.steps=3",)))
+    assert changed.train.steps == 3
+    assert json.dumps(find("hint").config) == before
+
+
+def test_the_page_speaks_only_of_what_the_catalogue_has() -> None:
+    rows = [(experiment, evaluation) for _, experiment, evaluation in GSM8K]
+    for experiment, evaluation in [
+        *rows,
+        *((name, "trained") for name in TRAINED),
+        *SEVEN.values(),
+    ]:
+        assert evaluation in EXPERIMENTS[experiment].evaluations
+    for benchmark in SEVEN:
+        assert f"untrained, {benchmark}" in EXPERIMENTS["baselines-dialogue"].evaluations
+
+
+# --- the time box --------------------------------------------------------------------------------
+
+
+def test_a_clock_stops_before_a_step_that_would_not_fit() -> None:
+    now = 0.0
+    clock = Clock(minutes=2, now=lambda: now)
+    assert not clock.too_late()
+    now = 40.0
+    assert not clock.too_late()  # a step took 40, 120 − 20 − 40 are left
+    now = 55.0
+    assert clock.too_late()  # 45 are left, and 40 with a margin is more
+    assert clock.left == 120 - RESERVE - 55
+    now = 500.0
+    assert clock.left == 0
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory: pytest.TempPathFactory) -> Order:
+    """A smoke run whose time was up on the way."""
+    order = order_of("smoke", tmp_path_factory.mktemp("here"))
+    ticks = count()
+    clock = Clock(minutes=1, now=lambda: 6.0 * next(ticks))
+    assert not asyncio.run(run(order, clock, lambda line: None))
+    result.note_call(order, clock.spent)
+    return order
+
+
+def steps(order: Order) -> list[int]:
+    lines = (order.folder / "train" / "metrics.jsonl").read_text().splitlines()
+    return [line["step"] for line in map(json.loads, lines) if "reward/total" in line]
+
+
+async def test_a_run_is_stopped_moved_resumed_and_tabled(paused: Order, tmp_path: Path) -> None:
+    done = steps(paused)
+    assert done and done[-1] < 4, "it stopped on the way"
+    assert not result.result_of(paused)["finished"]
+
+    parts = packing.pack(paused.folder, tmp_path / "parts")
+    (folder,) = packing.unpack(parts, tmp_path / "there")
+    assert folder.name == paused.folder.name
+    moved = order_of("smoke", tmp_path / "there")
+    said: list[str] = []
+    assert await run(replace(moved, only=("solo",)), Clock(minutes=9), said.append)
+    assert steps(moved) == [1, 2, 3, 4]
+    assert not await run(moved, Clock(minutes=0), said.append)
+    assert "out of time" in said[-1] and not result.result_of(moved)["finished"]
+    assert await run(moved, Clock(minutes=9), said.append)
+    heard = len(said)
+    assert await run(moved, Clock(minutes=0), said.append)
+    assert len(said) == heard, "a finished run does nothing more"
+    result.note_call(moved, 1.0)
+
+    written = result.write(moved, tmp_path / "results")
+    tree = json.loads(written.read_text())
+    assert tree["finished"] and tree["training"]["steps"] == 4 and len(tree["calls"]) == 2
+    assert list(tree["evaluations"]) == ["solo", "trained", "reworded"]
+    assert tree["training"]["validation"]["step"] == [0, 2, 4]
+    solo, team = tree["evaluations"]["solo"], tree["evaluations"]["trained"]
+    assert len(solo["right"]) == len(solo["ids"]) == 8 and "base_nats" in team
+    assert set(team["calls"]) == {"hinter/hinter", "actor/solver"}
+    for task in load_tasks("arithmetic", split="test", limit=8):
+        assert task.question not in written.read_text(), "no text of a task is kept"
+
+    page = tmp_path / "docs" / "results.md"
+    arguments = ["--results", str(tmp_path / "results"), "--page", str(page)]
+    assert tables.main(arguments) == 0
+    assert "smoke, seed 0" in page.read_text()
+    assert tables.main([*arguments, "--check"]) == 0
+    written.write_text(written.read_text().replace('"steps": 4', '"steps": 5'))
+    assert tables.main([*arguments, "--check"]) == 1
+
+
+def test_the_command_says_what_it_cannot_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--runs", str(tmp_path), "--out", str(tmp_path / "out")]
+    (tmp_path / "smoke-s0").mkdir()
+    for arguments, complaint in (
+        ([], "name an experiment"),
+        (["hnt"], "did you mean"),
+        (["smoke"], "--resume"),
+        (["hint-small"], "--small"),
+        (["smoke", "--resume", "--only", "sollo"], "there are: solo, trained"),
+        (["smoke", "--resume", "train.stepz=1"], "train.stepz"),
+    ):
+        assert main([*arguments, *places]) == 2
+        assert complaint in capsys.readouterr().err.replace("Did", "did")
+
+
+def test_weights_of_another_run_must_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data_dir: Path
+) -> None:
+    places = ["--runs", str(tmp_path), "--out", str(tmp_path / "out"), "--data", str(data_dir)]
+    assert main(["collaborator-elsewhere", *places]) == 2
+    assert "run that with seed 0 first" in capsys.readouterr().err
+
+
+# --- packing -------------------------------------------------------------------------------------
+
+
+def test_packing_keeps_what_it_says(
+    paused: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = paused
+    checkpoints = order.folder / "train" / "checkpoints"
+    last = f"step-{json.loads((checkpoints / 'last.json').read_text())['step']:06d}"
+    before = load_file(checkpoints / last / "policy-team.safetensors")
+    moments = load_file(checkpoints / last / "optimizer-team.safetensors")
+    assert moments
+    for kind in packing.DTYPES:
+        parts = packing.pack(order.folder, tmp_path / kind, optimizer=kind)
+        (folder,) = packing.unpack(parts, tmp_path / f"{kind}-back")
+        moved = folder / "train" / "checkpoints" / last
+        after = load_file(moved / "policy-team.safetensors")
+        for name, weight in before.items():
+            assert after[name].dtype == torch.float32
+            assert torch.allclose(after[name], weight, rtol=2**-8, atol=0)
+        kept = load_file(moved / "optimizer-team.safetensors")
+        assert kept.keys() == ({} if kind == "none" else moments).keys()
+        if kind == "float32":
+            assert all(torch.equal(kept[name], moments[name]) for name in kept)
+        assert not (folder / "test").exists()
+
+    with pytest.raises(ConfigError, match="exists"):
+        packing.unpack(parts, tmp_path / f"{kind}-back")
+    monkeypatch.setattr(packing, "PART_BYTES", 20_000)
+    small = packing.pack(order.folder, tmp_path / "small")
+    assert len(small) > 2 and all(part.stat().st_size <= 20_000 for part in small)
+    with pytest.raises(ConfigError, match="missing or damaged"):
+        packing.unpack(small[:-1], tmp_path / "torn")
+    monkeypatch.setattr(packing, "TOTAL_BYTES", 20_000)
+    with pytest.raises(ConfigError, match="--keep"):
+        packing.pack(order.folder, tmp_path / "large")
+
+
+# --- outcomes ------------------------------------------------------------------------------------
+
+
+def call(agent: str, part: str, text: str, tokens: int, silent: bool = False) -> Call:
+    return Call(
+        agent=agent,
+        model="m",
+        messages=(ChatMessage("user", "?"),),
+        text=text,
+        stop=Stop.EOS,
+        usage=Usage(prompt=10 * tokens, generated=tokens),
+        silent=silent,
+        part=part,
+        path_tokens=tokens,
+    )
+
+
+def episode(task: str, right: bool | None, *calls: Call) -> Episode:
+    grade = None if right is None else Grade(reward=float(right), right=right)
+    return Episode(task_id=task, sample=0, calls=calls, grade=grade, error=None if grade else "x")
+
+
+def test_columns_say_who_spent_what_and_hold_no_text() -> None:
+    tasks = [Task(id=f"set/test/{n}", question="Q", answer="42", grader="math") for n in range(3)]
+    solver = call("actor", "solver", "so 42", 30)
+    episodes = [
+        episode(tasks[2].id, None, call("hinter", "hinter", "think", 4)),
+        episode(tasks[0].id, True, call("hinter", "hinter", "it is 42", 5), solver),
+        episode(tasks[1].id, False, call("hinter", "hinter", "", 2, silent=True), solver),
+    ]
+    found = columns(episodes, tasks)
+    assert (found["tasks"], found["ids"]) == ("set/test", ["0", "1", "2"])
+    assert (found["right"], found["leak"]) == ("10-", "1-0")
+    assert found["calls"]["hinter/hinter"] == {
+        "generated": [5, 2, 4], "read": [50, 20, 40], "calls": 1, "silent": [0, 1, 0], "cut": 0,
+    }  # fmt: skip
+    assert found["calls"]["actor/solver"]["generated"] == [30, 30, 0]
+    assert "42" not in json.dumps(found) and "think" not in json.dumps(found)
+    some = chosen(found, ["2", "0"])
+    assert some["right"] == "-1" and some["calls"]["hinter/hinter"]["generated"] == [4, 5]
+    assert spread(7, 2) == [7, 7] and spread("01", 2) == ["0", "1"]
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def recorded(right: str, tokens: list[int], silent: list[int] | None = None, **more: Any) -> Any:
+    kinds = {"actor/solver": {"generated": tokens, "read": 9, "calls": 1, "silent": 0, "cut": 0}}
+    if silent is not None:
+        kinds["hinter/hinter"] = {
+            "generated": 3, "read": 5, "calls": 1, "silent": silent, "cut": 0,
+        }  # fmt: skip
+    return {
+        "tasks": "gsm8k/test", "ids": [str(n) for n in range(len(right))], "right": right,
+        "leak": "-" * len(right), "path": tokens, "calls": kinds, "seconds": 1.0,
+        "team": {"agents": {}}, **more,
+    }  # fmt: skip
+
+
+def results_of(tmp_path: Path, **runs: dict[str, Any]) -> Results:
+    for name, evaluations in runs.items():
+        experiment, _, seed = name.rpartition("_")
+        tree = {
+            "experiment": experiment.replace("_", "-"), "seed": int(seed), "finished": True,
+            "calls": [], "evaluations": evaluations,
+        }  # fmt: skip
+        (tmp_path / f"{name}.json").write_text(json.dumps(tree))
+    return Results.read(tmp_path)
+
+
+def test_differences_are_paired_by_task_over_seeds(tmp_path: Path) -> None:
+    n = 200
+    solo = "1" * 100 + "0" * 100
+    better = "1" * 140 + "0" * 60
+    results = results_of(
+        tmp_path,
+        baselines_0={"solo": recorded(solo, [10] * n)},
+        hint_0={"trained": recorded(better, [12] * n)},
+        hint_1={"trained": recorded(better[:120] + "0" * 80, [14] * n)},
+    )
+    first, second = results.measured("baselines", "solo"), results.measured("hint", "trained")
+    assert first and second
+    assert second.accuracy.mean == pytest.approx(0.65)
+    assert second.generated == pytest.approx(13)
+    assert second.total == pytest.approx(22)
+    test = difference(first, second)
+    assert test and test.difference.mean == pytest.approx(0.15) and test.tasks == n
+    assert test.p == mcnemar(0, 20), "the weaker seed's"
+    assert 0.05 < test.difference.low < 0.1 < 0.15 < test.difference.high < 0.3
+    backwards = difference(second, first)
+    assert backwards and backwards.difference.mean == pytest.approx(-0.15)
+
+
+def test_a_failed_episode_counts_nowhere(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        baselines_0={
+            "solo": recorded("1-0", [10, 99, 20]),
+            "untrained hint": recorded("11-", [10, 10, 10]),
+        },
+    )
+    solo, hint = (results.measured("baselines", name) for name in ("solo", "untrained hint"))
+    assert solo and hint
+    assert solo.accuracy.mean == 0.5 and solo.generated == 15
+    test = difference(solo, hint)
+    assert test and test.tasks == 1 and test.difference.mean == 0
+
+
+def test_the_bars_can_hold_and_can_be_missed(tmp_path: Path) -> None:
+    n = 1000
+    teams = {
+        "solo": recorded("1" * 500 + "0" * 500, [300] * n),
+        "untrained hint": recorded("1" * 400 + "0" * 600, [420] * n),
+        "self-consistency": recorded("1" * 620 + "0" * 380, [2400] * n, right_calls=4),
+        "role assignment": recorded("1" * 580 + "0" * 420, [380] * n),
+    }
+    for accuracy, verdict in ((560, "holds"), (540, "missed")):
+        hint = {"trained": recorded("1" * accuracy + "0" * (n - accuracy), [400] * n)}
+        rows = bars_table(results_of(tmp_path, baselines_0=teams, hint_0=hint)).splitlines()
+        verdicts = {row.split("|")[1].strip(): row.split("|")[3].strip() for row in rows}
+        assert verdicts["trained hint ≥ solo + 5 points, p < 0.01"] == verdict
+        assert verdicts["trained hint generates no more than the untrained hint"] == "holds"
+        assert verdicts["no less accurate than role assignment, with fewer tokens"] == "missed"
+        assert verdicts["≤ 20 % of the tokens of self-consistency (8)"] == "holds"
+        assert verdicts["≤ 8 % of the tokens of EvoAgent"] == "not measured yet"
+
+
+def test_helped_and_harmed_are_counted_where_it_spoke(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        baselines_0={
+            "solo": recorded("1100", [5] * 4),
+            "self-consistency": recorded("1100", [5] * 4, right_calls=[8, 8, 0, 0]),
+        },
+        silence_arms_0={"trained": recorded("0110", [5] * 4, silent=[0, 1, 0, 0])},
+    )
+    rows = [line.split("|") for line in difficulty_table(results, "silence-arms").splitlines()]
+    found = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in rows}
+    assert found["8 to 8 of 8"] == ["2", "50.0", "100.0", "50.0", "0.0", "100.0", "0.0"]
+    assert found["0 to 0 of 8"] == ["2", "100.0", "0.0", "50.0", "50.0", "0.0", "50.0"]
+    assert found["all"][:2] == ["4", "75.0"]
+
+
+def test_every_block_and_plot_survives_any_part_of_the_results(tmp_path: Path) -> None:
+    """Experiments come one by one: the page must be there after each."""
+    generator = np.random.default_rng(0)
+    template = tables.TEMPLATE.read_text(encoding="utf-8")
+    curves = (
+        "accuracy/sampled", "cost/tokens", "silence/hinter", "train/gradient_norm",
+        "train/base_loss", "lambda/tokens",
+    )  # fmt: skip
+    training = {
+        "steps": 3,
+        "best_step": 2,
+        "seconds": {"rollout": 1.0, "update": 1.0, "evaluate": 1.0},
+        "validation": {"step": [0, 2], "accuracy": [0.1, 0.2], "tokens": [9.0, 8.0]},
+        "curves": {name: [0.1, 0.2, 0.3] for name in curves},
+    }
+    page = ""
+    for experiment in EXPERIMENTS.values():
+        for seed in experiment.seeds:
+            evaluations = {
+                name: recorded(
+                    "".join(generator.choice(["0", "1"], 16)),
+                    [int(x) for x in generator.integers(1, 99, 16)],
+                    silent=[int(x) for x in generator.integers(0, 2, 16)],
+                    right_calls=[int(x) for x in generator.integers(0, 9, 16)],
+                    base_nats=9.0,
+                    base_tokens=3,
+                )
+                for name in experiment.evaluations
+            }
+            tree = {
+                "experiment": experiment.name, "seed": seed, "finished": True,
+                "calls": [{"seconds": 1.0, "device": "GPU", "date": "2026-01-01"}],
+                "evaluations": evaluations,
+            }  # fmt: skip
+            if experiment.trains:
+                tree["training"] = training
+            (tmp_path / f"{experiment.name}-s{seed}.json").write_text(json.dumps(tree))
+        page = tables.render(template, Results.read(tmp_path))
+    assert "not measured yet" not in page.lower() and "Not run" not in page
+    assert "{{" not in page and "nan" not in page
+    pictures = tables.files(Results.read(tmp_path), tmp_path / "docs" / "results.md")
+    assert len(pictures) == 1 + len(tables.PLOTS)
+    for path, text in pictures.items():
+        if path.suffix == ".svg":
+            assert text.startswith("<svg ") and "nan" not in text
+
+
+def test_a_wrong_slot_is_named() -> None:
+    for slot in ("{{mian}}", "{{accuracy hint}}", "{{plot frontir}}"):
+        with pytest.raises(ConfigError, match=re.escape(slot[2:6]) if "acc" not in slot else "acc"):
+            tables.render(f"x {slot}", Results())
+
+
+def test_the_page_is_what_the_committed_results_give() -> None:
+    for path, text in tables.files(Results.read()).items():
+        name = path.relative_to(ROOT)
+        assert path.exists(), f"{name} is missing: run `python -m experiments.tables`"
+        shown = path.read_text(encoding="utf-8")
+        assert shown == text, f"{name} differs: run `python -m experiments.tables`"
