@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from weakref import WeakKeyDictionary
 
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.errors import PromptTooLong, TacitError
@@ -21,7 +20,7 @@ from tacit.serve.backend import Answer, Emit
 from tacit.serve.conversation import text_of
 from tacit.serve.problem import Problem
 from tacit.serve.schema import FINISH, Chat, Json, account, chunk, completion, models_json
-from tacit.serve.server import bind
+from tacit.serve.server import bind, serve
 from tacit.serve.team import UNSUPPORTED
 from tacit.team.team import Seat
 from tacit.types import Call, ChatMessage, Stop, Usage
@@ -141,23 +140,12 @@ class Endpoint:
     def __init__(self) -> None:
         self.users = 0
         self._recorder = Recorder()
-        self._service = Service(self._recorder, LIMITS)
+        service = Service(self._recorder, LIMITS)
+        self._asked = asyncio.Semaphore(0)
         self._socket = bind("127.0.0.1", 0)
-        self._server = _Uvicorn(
-            uvicorn.Config(
-                ByPath(self._service.app()),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                ws="none",
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-
-    async def ready(self) -> None:
-        while not self._server.started and not self._serving.done():
-            await asyncio.sleep(0.005)
+        self._socket.listen(1024)  # from now on whoever connects is served, if a little later
+        work = serve(service, ByPath(service.app()), self._socket, 0.0, self._asked)
+        self._serving = asyncio.create_task(work)
 
     @contextlib.contextmanager
     def opened(self, session: Session) -> Iterator[str]:
@@ -170,8 +158,7 @@ class Endpoint:
             del self._recorder.sessions[name]
 
     async def close(self) -> None:
-        self._service.abandon()
-        self._server.should_exit = True
+        self._asked.release()
         await self._serving
 
 
@@ -187,18 +174,9 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         mine = _OPEN[loop] = Endpoint()
     mine.users += 1
     try:
-        await mine.ready()
         yield mine
     finally:
         mine.users -= 1
         if not mine.users:
             del _OPEN[loop]
             await mine.close()
-
-
-class _Uvicorn(uvicorn.Server):
-    """Leaves signals to whoever plays."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield

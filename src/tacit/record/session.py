@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tacit.errors import ConfigError, EngineError, TacitError
+from tacit.errors import ConfigError, TacitError
 from tacit.registry import did_you_mean
 from tacit.team.team import Seat, Team
 from tacit.types import Call, ChatMessage, Choice, Message
@@ -58,7 +58,7 @@ class Session:
             rank = self._finished + 1
             with self.team.strand() as strand:
                 message = await seat.reply(messages, number=number, max_tokens=max_tokens)
-        except (ConfigError, EngineError) as error:
+        except TacitError as error:
             self.failure = self.failure or error
             raise
         self._heard.append(Heard((rank, seat.name, number), strand.calls))
