@@ -4,6 +4,7 @@ Needs the extra `vllm` and a minute for each server. `pytest -m vllm` runs it.
 """
 
 import importlib.util
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tacit.learn.score import score
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
 from tacit.runfolder import RunFolder
-from tacit.types import ChatMessage, Choice
+from tacit.types import ChatMessage, Choice, Episode
 from tiny_models import tiny_model
 from training_runs import tree
 
@@ -133,8 +134,15 @@ async def test_it_speaks_as_the_trainer_would_before_and_after_an_update(
             await frozen.close()
 
 
+def oddness(episode: Episode) -> float:
+    """A reward that random weights can earn."""
+    ids = episode.calls[0].output_ids
+    return sum(i % 2 for i in ids) / len(ids)
+
+
 async def test_a_team_trains_through_it(folder: Path, tmp_path: Path) -> None:
-    config = config_of(folder, train={"steps": 3, "evaluate_every": 0})
+    reward = {"parts": {"oddness": "test_vllm:oddness"}}
+    config = config_of(folder, train={"steps": 3, "evaluate_every": 0}, reward=reward)
     run = RunFolder.check(tmp_path / "run", config)
     lines: list[dict[str, float]] = []
     async with open_stage(config) as stage:
@@ -147,6 +155,11 @@ async def test_a_team_trains_through_it(folder: Path, tmp_path: Path) -> None:
     for line in steps:
         assert line["train/engine_gap"] < 1e-4, "the engine samples from the weights that learn"
         assert line["train/gradient_norm"] > 0
+    records = (tmp_path / "run" / "episodes" / "train.jsonl").read_text().splitlines()
+    for record in map(json.loads, records):
+        hint = record["calls"][0]
+        assert hint["policy"] == "team" and hint["version"] == record["step"] - 1
+        assert hint["silence_logprob"] < 0
 
 
 async def test_what_vllm_cannot_open_is_said_in_a_sentence(folder: Path) -> None:

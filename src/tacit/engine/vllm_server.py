@@ -24,7 +24,7 @@ from tacit.types import Stop
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The sizes for which vLLM keeps room."""
 _QUIET = {
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for `--json`
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # we have threads, which a fork would lose
@@ -93,6 +93,7 @@ class VllmServer:
         """Start the process. `adapters` and their `rank`: for how many LoRAs to keep room."""
         vllm = import_vllm()
         self._SamplingParams = vllm.SamplingParams
+        self._tokens_input = vllm.inputs.tokens_input
         self._final = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
         gpu = torch.cuda.is_available()
         arguments = {
@@ -201,7 +202,7 @@ class VllmServer:
         )
 
     async def _ask(self, ids: Sequence[int], params: Any, adapter: Any) -> Any:
-        prompt, number = {"prompt_token_ids": list(ids)}, str(next(self._numbers))
+        prompt, number = self._tokens_input(list(ids)), str(next(self._numbers))
 
         async def last() -> Any:
             answers = self._llm.generate(prompt, params, number, lora_request=adapter)
