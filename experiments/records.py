@@ -147,13 +147,16 @@ class Difference:
     tasks: int
 
 
+def on_shared(*teams: Measured) -> list[Measured]:
+    """The teams on the tasks that all of them have, in the order of the first."""
+    common = set.intersection(*({*team.ids} for team in teams)) if teams else set()
+    ids = [task for task in teams[0].ids if task in common] if teams else []
+    return [team.only(ids) for team in teams]
+
+
 def difference(first: Measured, second: Measured) -> Difference | None:
     """On the tasks both have. A team of one seed is compared with every seed of the other."""
-    shared = {*first.ids} & {*second.ids}
-    ids = [task for task in first.ids if task in shared]
-    if not ids:
-        return None
-    a_ST, b_ST = first.only(ids).right_ST, second.only(ids).right_ST
+    a_ST, b_ST = (team.right_ST for team in on_shared(first, second))
     whole = ~(np.isnan(a_ST).any(axis=0) | np.isnan(b_ST).any(axis=0))
     a_ST, b_ST = a_ST[:, whole], b_ST[:, whole]
     if not a_ST.shape[1]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from experiments import packing, result, tables
+from experiments import packing, records, result, tables
 from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
 from experiments.blocks.rows import GSM8K, SEVEN, TRAINED
@@ -400,8 +400,11 @@ def test_helped_and_harmed_are_counted_where_it_spoke(tmp_path: Path) -> None:
     assert found["all"][:2] == ["4", "75.0"]
 
 
-def test_every_block_and_plot_survives_any_part_of_the_results(tmp_path: Path) -> None:
+def test_every_block_and_plot_survives_any_part_of_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Experiments come one by one: the page must be there after each."""
+    monkeypatch.setattr(records, "RESAMPLES", 50)
     generator = np.random.default_rng(0)
     template = tables.TEMPLATE.read_text(encoding="utf-8")
     curves = (

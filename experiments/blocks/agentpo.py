@@ -20,7 +20,7 @@ from experiments.blocks.rows import (
     table,
 )
 from experiments.catalogue import EXPERIMENTS
-from experiments.records import Measured, Results, difference
+from experiments.records import Measured, Results, difference, on_shared
 
 
 def main_table(results: Results) -> str:
@@ -119,7 +119,7 @@ def elsewhere_table(results: Results) -> str:
     ):
         before, after = get(results, plain), results.measured("collaborator-elsewhere", helped)
         if before and after:
-            before = before.only(task for task in before.ids if task in {*after.ids})
+            before, after = on_shared(before, after)
             tokens = f"{before.generated:.0f} → {after.generated:.0f}"
             rows.append(
                 (

@@ -22,7 +22,7 @@ from experiments.blocks.rows import (
     table,
 )
 from experiments.catalogue import COSTLY
-from experiments.records import Measured, Results, difference
+from experiments.records import Measured, Results, difference, on_shared
 
 
 def bars_table(results: Results) -> str:
@@ -78,10 +78,8 @@ def _share(team: Measured | None, other: Measured | None) -> float | None:
     """Generated tokens of one team over another's, on the tasks both have."""
     if not team or not other:
         return None
-    ids = [task for task in team.ids if task in {*other.ids}]
-    if not ids:
-        return None
-    return team.only(ids).generated / other.only(ids).generated
+    team, other = on_shared(team, other)
+    return team.generated / other.generated if team.ids else None
 
 
 def _cheaper(

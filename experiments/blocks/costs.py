@@ -1,7 +1,5 @@
 """What accuracy costs: the frontier, and the time that the experiments took."""
 
-from collections.abc import Sequence
-
 from experiments.blocks.rows import (
     CONSISTENCY,
     GSM8K,
@@ -13,12 +11,12 @@ from experiments.blocks.rows import (
     table,
 )
 from experiments.catalogue import EXPERIMENTS
-from experiments.records import Measured, Results
+from experiments.records import Results, on_shared
 
 
 def frontier_table(results: Results) -> str:
     """On the problems that all teams were measured on: who is beaten in both, and by whom."""
-    teams = on_shared(every(results, GSM8K))
+    teams = on_shared(*every(results, GSM8K))
     rows, best = [], -1.0
     for team in sorted(teams, key=lambda t: (t.generated, -t.accuracy.mean)):
         on = team.accuracy.mean > best
@@ -33,15 +31,6 @@ def frontier_table(results: Results) -> str:
             )
         )
     return table(("team", "accuracy %", "generated", "critical path", "on the frontier"), rows)
-
-
-def on_shared(teams: Sequence[Measured]) -> list[Measured]:
-    """Teams on the tasks that the least measured one has."""
-    if not teams:
-        return []
-    fewest = min(teams, key=lambda team: len(team.ids))
-    ids = [task for task in fewest.ids if all(task in {*team.ids} for team in teams)]
-    return [team.only(ids) for team in teams]
 
 
 def price_of_points(results: Results) -> str:

@@ -5,16 +5,17 @@ from statistics import fmean
 import numpy as np
 
 from experiments.blocks.rows import SOLO, TRAINED, get, interval, percent, points, table
-from experiments.records import Measured, Results, difference
+from experiments.records import Measured, Results, difference, on_shared
 
 
 def leaks_table(results: Results) -> str:
     """How many messages hold the answer already, and the gain without those."""
-    solo, rows = get(results, SOLO), []
+    alone, rows = get(results, SOLO), []
     for name in TRAINED:
         team = results.measured(name, "trained")
-        if not team or not solo or {*team.ids} != {*solo.ids}:
+        if not team or not alone:
             continue
+        solo, team = on_shared(alone, team)
         leak = team.column("leak")
         clean = np.where(leak == 1, solo.right_ST, team.right_ST)
         tasks = [t for t, column in zip(team.ids, leak.T, strict=True) if not (column == 1).any()]

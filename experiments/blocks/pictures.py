@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from experiments import plots
-from experiments.blocks.costs import on_shared
 from experiments.blocks.rows import GSM8K, every
-from experiments.records import Results
+from experiments.records import Results, on_shared
 
 
 def frontier_plot(results: Results) -> str | None:
-    teams = on_shared(every(results, GSM8K))
+    teams = on_shared(*every(results, GSM8K))
     if not teams:
         return None
     shown = [

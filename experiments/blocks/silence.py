@@ -13,7 +13,7 @@ from experiments.blocks.rows import (
     silent_share,
     table,
 )
-from experiments.records import Results, difference
+from experiments.records import Results, difference, on_shared
 
 
 def silence_table(results: Results) -> str:
@@ -58,8 +58,7 @@ def difficulty_table(results: Results, experiment: str) -> str:
     team = results.measured(experiment, "trained")
     if not (solo and sampled and team):
         return MISSING
-    ids = [task for task in team.ids if task in {*solo.ids} & {*sampled.ids}]
-    solo, sampled, team = solo.only(ids), sampled.only(ids), team.only(ids)
+    solo, sampled, team = on_shared(solo, sampled, team)
     alone, together = solo.right_ST[0], team.right_ST
     spoken = silent_share(team) < 1
     successes = sampled.column("right_calls")[0]
