@@ -33,6 +33,7 @@ ORDER = (
     "report",
     "commands",
     "training",
+    "dryrun",
     "doctor",
     "serve",
     "record",

@@ -6,11 +6,14 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.errors import ConfigError, TacitError
+
+if TYPE_CHECKING:
+    from tacit.config import Config
 
 app = typer.Typer(
     add_completion=False,
@@ -25,6 +28,9 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/NAME.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only estimate tokens, money and time, from a sample.")
+]
 
 
 class Precision(StrEnum):
@@ -36,7 +42,11 @@ class Precision(StrEnum):
 
 @app.command("eval")
 def evaluate(
-    source: Source, overrides: Overrides = None, out: Out = None, as_json: AsJson = False
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    dry: DryRun = False,
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
     from tacit.commands import run_evaluation
@@ -47,13 +57,19 @@ def evaluate(
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     only = config.model_copy(update={"teams": {}})
     trained = _trained(source)
+    if dry:
+        return _dry_run(only, as_json=as_json, trained=trained)
     folder = out or (_beside(trained, "eval") if trained else _folder(source, config.name))
     asyncio.run(run_evaluation(only, folder, as_json=as_json, trained=trained))
 
 
 @app.command()
 def compare(
-    source: Source, overrides: Overrides = None, out: Out = None, as_json: AsJson = False
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    dry: DryRun = False,
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
     from tacit.commands import run_evaluation
@@ -61,18 +77,26 @@ def compare(
 
     config = load_config(source, overrides or ())
     trained = _trained(source)
+    if dry:
+        return _dry_run(config, as_json=as_json, trained=trained)
     folder = out or (_beside(trained, "compare") if trained else _folder(source, config.name))
     asyncio.run(run_evaluation(config, folder, as_json=as_json, trained=trained))
 
 
 @app.command()
 def train(
-    source: Source, overrides: Overrides = None, out: Out = None, as_json: AsJson = False
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    dry: DryRun = False,
 ) -> None:
     """Train a team; the same command on a run folder goes on where it stopped."""
     from tacit.config import load_config
 
     config = load_config(source, overrides or ())
+    if dry:
+        return _dry_run(config, as_json=as_json, training=True)
     from tacit.training import run_training  # after the config, which answers at once
 
     asyncio.run(run_training(config, out or _folder(source, config.name), as_json=as_json))
@@ -255,6 +279,14 @@ def init(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(find_config("template").read_text(encoding="utf-8"), encoding="utf-8")
     typer.echo(f"wrote {path}; try: tacit eval {path}")
+
+
+def _dry_run(
+    config: "Config", *, as_json: bool, training: bool = False, trained: Path | None = None
+) -> None:
+    from tacit.dryrun import dry_run
+
+    asyncio.run(dry_run(config, training=training, as_json=as_json, trained=trained))
 
 
 def _folder(source: str, name: str) -> Path:

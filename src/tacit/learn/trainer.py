@@ -6,7 +6,7 @@ is the same line for line whether a run was interrupted or not.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -42,6 +42,7 @@ from tacit.learn.track import Fan
 from tacit.learn.update import Updated
 from tacit.runfolder import EPISODE, RunFolder
 from tacit.session import prices_of
+from tacit.types import Task
 
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
@@ -143,6 +144,16 @@ class Trainer:
         check_frozen(self.stage.fingerprints, self.stage.frozen)
         self.trackers.close()
         return self.state
+
+    async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Played], float, float]:
+        """Play tasks and learn from them without keeping anything; with seconds of each."""
+        began = time.perf_counter()
+        played = await self.player.play(tasks, step=1)
+        rolled = time.perf_counter()
+        await self._update(
+            credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
+        )
+        return played, rolled - began, time.perf_counter() - rolled
 
     async def _step(self) -> None:
         began = time.perf_counter()

@@ -1,0 +1,194 @@
+"""`--dry-run`: what a run will take in tokens, money and time, from playing a little of it.
+
+The sample is played for real, and paid for; no run folder is written. Not known before: what kept
+answers will save, and what training changes beyond holding its token budget.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from tacit.commands import open_rosters
+from tacit.config import Config, TrainConfig
+from tacit.console import note, out, spend_lines
+from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
+from tacit.economy.spend import Purse
+from tacit.engine.api import Account
+from tacit.evaluate import WITHOUT
+from tacit.rollout import Grader, Job, play_all
+from tacit.runfolder import RunFolder
+from tacit.session import helpers_of, prices_of, seat, tasks_of, teams_of
+from tacit.team.roster import Roster
+from tacit.team.team import Setting
+from tacit.types import Task
+
+T = TypeVar("T")
+
+HELD_OUT, TRAINED, GROUP = 16, 12, 2
+"""Tasks and plays of a sample: enough for a first idea, few enough to pay for."""
+
+
+async def dry_run(
+    config: Config, *, training: bool, as_json: bool, trained: Path | None = None
+) -> dict[str, Any]:
+    """Play the sample, scale it up, and print what the run will take."""
+    with _purse(config) as purse:
+        account = purse.account(note)
+        if training:
+            parts, seconds = await _training(config, account)
+        else:
+            parts, seconds = await _evaluation(config, account, trained), 0.0
+        found = forecast(parts, prices_of(config), _speeds(config), seconds)
+        result = found.to_json() | {"spend": purse.to_json()}
+    if as_json:
+        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        _show(config, found, purse)
+    return result
+
+
+async def _evaluation(config: Config, account: Account, trained: Path | None) -> list[Part]:
+    teams, tasks = teams_of(config), tasks_of(config.tasks, config.judge)
+    parts: list[Part] = []
+    async with open_rosters(config, teams, trained, account) as (rosters, grader):
+        for name, roster in rosters.items():
+            helpers = helpers_of(config, teams[name])
+            parts += await _team(name, roster, helpers, tasks, config, grader)
+    return parts
+
+
+async def _training(config: Config, account: Account) -> tuple[list[Part], float]:
+    """The parts of a training run, and the seconds that all its updates will take."""
+    from tacit.learn.setup import open_stage
+    from tacit.learn.trainer import Trainer
+
+    train = config.train
+    small = train.model_copy(update={"group": min(GROUP, train.group), "dynamic_sampling": 0})
+    async with open_stage(config.model_copy(update={"train": small}), account) as stage:
+        tasks, grader = stage.test_tasks, stage.grader
+        helpers = helpers_of(config, stage.team)
+        parts = await _team("evaluations", stage.roster, helpers, tasks, config, grader)
+        for name, team in config.teams.items():
+            roster = seat(team, stage.engines)
+            parts += await _team(name, roster, frozenset(), tasks, config, grader)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = Trainer(stage, RunFolder(folder))
+            some = trainer.sampler.take(TRAINED)
+            quiet = await trainer.player.play_silent(some) if trainer.player.choosing else []
+            groups, play_seconds, update_seconds = await trainer.rehearse(some)
+    spoken = [episode for group in groups for episode in group.spoken]
+    talk = talk_left(spoken, quiet, config.budget.tokens)
+    parts[0] = replace(
+        parts[0], episodes=parts[0].episodes * _evaluations(train), talk=talk, quiet=quiet
+    )
+    whole = train.steps * train.tasks_per_step
+    learning = Part(
+        name="training",
+        episodes=whole * train.group,
+        sample=spoken,
+        seconds=play_seconds,
+        talk=talk,
+        quiet=quiet,
+    )
+    again = min(whole, len(stage.train_tasks)) if trainer.player.remembered else whole
+    arm = Part(
+        name="silent arm", episodes=again * trainer.player.silent_plays, sample=quiet, seconds=0.0
+    )
+    return [learning, arm, *parts], update_seconds * learning.episodes / len(spoken)
+
+
+def _evaluations(train: TrainConfig) -> int:
+    """How often the held-out tasks are played: at the start, now and then, and at the end."""
+    every = train.evaluate_every or train.steps
+    return 1 + -(-train.steps // every)
+
+
+async def _team(
+    name: str,
+    roster: Roster,
+    helpers: frozenset[str],
+    tasks: Sequence[Task],
+    config: Config,
+    grader: Grader,
+) -> list[Part]:
+    """A team on the held-out tasks, and without its helpers."""
+    some = _spread(tasks, HELD_OUT)
+    wanted = [(name, frozenset[str](), len(tasks) * config.evaluation.samples)]
+    if helpers:
+        wanted.append((f"{name}{WITHOUT}", helpers, len(tasks)))
+    parts = []
+    for title, muted, episodes in wanted:
+        began = time.perf_counter()
+        jobs = [Job(task, Setting(seed=config.seed, muted=muted)) for task in some]
+        sample = await play_all(
+            roster, jobs, concurrency=config.evaluation.concurrency, grader=grader
+        )
+        seconds = time.perf_counter() - began
+        parts.append(Part(name=title, episodes=episodes, sample=sample, seconds=seconds))
+    return parts
+
+
+def _spread(items: Sequence[T], count: int) -> list[T]:
+    """So many of them, evenly over the whole."""
+    count = min(count, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def _speeds(config: Config) -> dict[str, Speed]:
+    return {
+        str(model.model): Speed(
+            requests_per_minute=model.requests_per_minute,
+            tokens_per_minute=model.tokens_per_minute,
+        )
+        for model in config.models.values()
+        if model.engine == "api"
+    }
+
+
+def _show(config: Config, found: Forecast, purse: Purse) -> None:
+    prices = prices_of(config)
+    table = Table(title="What this run will take, about", title_justify="left", box=SIMPLE_HEAD)
+    for header in ("model", "calls", "tokens read", "tokens generated", "money"):
+        table.add_column(header, justify="left" if header == "model" else "right")
+    for name, need in found.models.items():
+        money = f"{prices.of(name).of(need.usage()):.4f} {prices.currency}" if prices else "–"
+        numbers = (need.calls, need.prompt, need.generated)
+        table.add_row(escape(name), *(f"{number:,.0f}" for number in numbers), money)
+    out.print(table)
+    biggest = sorted(found.parts.items(), key=lambda part: -part[1])
+    shares = ", ".join(f"{name} {tokens / found.tokens:.0%}" for name, tokens in biggest if tokens)
+    lines = [
+        f"{found.tokens:,.0f} tokens, give or take {found.unsure:.0%} ({shares})",
+        f"about {_duration(found.seconds)}, as fast as this machine was just now",
+        f"from a sample of {found.sample_episodes} episodes and {found.sample_tokens:,} tokens",
+    ]
+    if found.money is not None and prices:
+        cap = f" (spend_cap {config.spend_cap:g})" if config.spend_cap else ""
+        lines.append(f"{found.money:.4f} {prices.currency} at the prices of {prices.date}{cap}")
+    for line in (*lines, *spend_lines(purse.to_json())):
+        out.print(line, highlight=False, markup=False)
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 2:
+        return f"{hours:.0f} hours"
+    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{seconds:.0f} seconds"
+
+
+@contextmanager
+def _purse(config: Config) -> Iterator[Purse]:
+    """Receipts of the sample, which no run folder keeps."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Purse(RunFolder(folder), prices_of(config), config.spend_cap)

@@ -1,0 +1,166 @@
+"""From a small sample to a whole run: tokens, money and time, and how unsure they are.
+
+Pure sums over episodes; `tacit.dryrun` plays the sample.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, variance
+from typing import Any
+
+from tacit.economy.ledger import PriceTable
+from tacit.types import Episode, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One thing a run does many times, and a sample of it."""
+
+    name: str
+    episodes: float
+    """How many the run will play."""
+    sample: Sequence[Episode]
+    seconds: float
+    """Wall time of the sample."""
+    talk: float = 1.0
+    """The share of today's talk that is expected on average, where a budget will press it down."""
+    quiet: Sequence[Episode] = ()
+    """What the same costs without any talk."""
+
+    def weighted(self) -> list[tuple[float, Sequence[Episode]]]:
+        """Samples, and how many episodes like each of theirs the run will have."""
+        talk = self.talk if self.quiet else 1.0
+        weights = [(talk, self.sample), (1.0 - talk, self.quiet)]
+        return [(self.episodes * weight / len(some), some) for weight, some in weights if some]
+
+
+@dataclass(slots=True, kw_only=True)
+class Need:
+    """What a run will ask of one model."""
+
+    calls: float = 0.0
+    prompt: float = 0.0
+    generated: float = 0.0
+    cached: float = 0.0
+    reasoning: float = 0.0
+
+    @property
+    def tokens(self) -> float:
+        return self.prompt + self.generated
+
+    def add(self, usage: Usage, times: float) -> None:
+        self.calls += times
+        self.prompt += usage.prompt * times
+        self.generated += usage.generated * times
+        self.cached += usage.cached * times
+        self.reasoning += usage.reasoning * times
+
+    def usage(self) -> Usage:
+        return Usage(
+            round(self.prompt), round(self.generated), round(self.cached), round(self.reasoning)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How fast a model may be asked; None is no limit."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+    def seconds(self, need: Need) -> float:
+        requests, tokens = self.requests_per_minute, self.tokens_per_minute
+        return 60 * max(
+            need.calls / requests if requests else 0.0, need.tokens / tokens if tokens else 0.0
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    models: Mapping[str, Need]
+    parts: Mapping[str, float]
+    """Part → its tokens."""
+    unsure: float
+    """Half the width of the 95 % interval of the token count, as a share of it."""
+    money: float | None
+    seconds: float
+    sample_episodes: int = 0
+    sample_tokens: int = 0
+
+    @property
+    def tokens(self) -> float:
+        return sum(need.tokens for need in self.models.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tokens": round(self.tokens),
+            "unsure": self.unsure,
+            "money": self.money,
+            "seconds": self.seconds,
+            "models": {
+                name: {"calls": round(need.calls), **_rounded(need)}
+                for name, need in self.models.items()
+            },
+            "parts": {name: round(tokens) for name, tokens in self.parts.items()},
+            "sample": {"episodes": self.sample_episodes, "tokens": self.sample_tokens},
+        }
+
+
+def forecast(
+    parts: Sequence[Part],
+    prices: PriceTable | None = None,
+    speeds: Mapping[str, Speed] | None = None,
+    more_seconds: float = 0.0,
+) -> Forecast:
+    """Scale every part's sample up to the whole run."""
+    models: dict[str, Need] = {}
+    by_part: dict[str, float] = {}
+    spread = seconds = 0.0
+    for part in parts:
+        before = sum(need.tokens for need in models.values())
+        for times, some in part.weighted():
+            for call in (call for episode in some for call in episode.calls):
+                models.setdefault(call.model, Need()).add(call.usage, times)
+            spread += _spread(some, times)
+        by_part[part.name] = sum(need.tokens for need in models.values()) - before
+        drawn = sum(episode.usage.total for episode in part.sample)
+        seconds += part.seconds * by_part[part.name] / max(1, drawn)
+    total = sum(by_part.values())
+    limits = [(name, speed) for name, speed in (speeds or {}).items() if name in models]
+    sampled = [episode for part in parts for episode in part.sample]
+    return Forecast(
+        models=models,
+        parts=by_part,
+        unsure=1.96 * sqrt(spread) / total if total else 0.0,
+        money=sum(prices.of(n).of(need.usage()) for n, need in models.items()) if prices else None,
+        seconds=max([seconds + more_seconds, *(s.seconds(models[name]) for name, s in limits)]),
+        sample_episodes=len(sampled),
+        sample_tokens=sum(episode.usage.total for episode in sampled),
+    )
+
+
+def talk_left(spoken: Sequence[Episode], quiet: Sequence[Episode], budget: float | None) -> float:
+    """The share of today's talk to expect on average in training under a token budget.
+
+    It is taken to fall from where it is to the budget in a straight line; without a budget, or
+    below it already, it is taken to stay.
+    """
+    if budget is None or not spoken or not quiet:
+        return 1.0
+    now, least = (fmean(e.usage.generated for e in some) for some in (spoken, quiet))
+    if now <= max(budget, least):
+        return 1.0
+    return (1.0 + max(0.0, (budget - least) / (now - least))) / 2
+
+
+def _spread(episodes: Sequence[Episode], times: float) -> float:
+    """Variance of the scaled-up total of a sample."""
+    if len(episodes) < 2:
+        return 0.0
+    return variance(e.usage.total for e in episodes) * len(episodes) * times**2
+
+
+def _rounded(need: Need) -> dict[str, int]:
+    usage = need.usage()
+    return {name: getattr(usage, name) for name in ("prompt", "generated", "cached", "reasoning")}
