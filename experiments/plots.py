@@ -11,6 +11,9 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6
 """Told apart by the colour-blind as well (Okabe and Ito)."""
 
 
+LABEL_WIDTH, LABEL_HEIGHT = 150, 13
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     label: str
@@ -49,21 +52,31 @@ class _Axis:
 def scatter(title: str, points: Sequence[Point], x_label: str, y_label: str) -> str:
     """Points with their intervals; the x axis is logarithmic."""
     x = _Axis(
-        0.8 * min(p.x for p in points), 1.6 * max(p.x for p in points), LEFT, WIDTH - RIGHT, True
+        0.8 * min(p.x for p in points), 2.0 * max(p.x for p in points), LEFT, WIDTH - RIGHT, True
     )
     y = _vertical([p.low for p in points] + [p.high for p in points])
     body = [_frame(title, x, y, x_label, y_label)]
-    for point in sorted(points, key=lambda p: p.label):
+    taken: list[tuple[float, float]] = []
+    for point in sorted(points, key=lambda p: (-p.y, p.label)):
         colour = COLOURS[0] if point.strong else COLOURS[6]
         fill = colour if point.strong else "white"
         across, up = x(point.x), y(point.y)
+        down = _free(across, up + 4, taken)
         body += [
             f'<line x1="{across}" x2="{across}" y1="{y(point.low)}" y2="{y(point.high)}" '
             f'stroke="{colour}" stroke-opacity="0.4"/>',
             f'<circle cx="{across}" cy="{up}" r="5" fill="{fill}" stroke="{colour}"/>',
-            f'<text x="{across + 8}" y="{up + 4}" fill="{colour}">{escape(point.label)}</text>',
+            f'<text x="{across + 8}" y="{down}" fill="{colour}">{escape(point.label)}</text>',
         ]
     return _svg(body)
+
+
+def _free(x: float, y: float, taken: list[tuple[float, float]]) -> float:
+    """The first height, going down, at which a label does not lie on another."""
+    while any(abs(x - a) < LABEL_WIDTH and abs(y - b) < LABEL_HEIGHT for a, b in taken):
+        y += LABEL_HEIGHT
+    taken.append((x, y))
+    return round(y, 1)
 
 
 def curves(

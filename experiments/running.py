@@ -151,7 +151,7 @@ async def _load_best(folder: Path, stage: Stage) -> None:
         async with engine.paused():
             for policy in stage.policies.values():
                 checkpoints.load_policy(step, policy)
-            engine.version += 1
+            await engine.refresh(engine.version + 1)
 
 
 def _accept_other_hardware(folder: Path, config: Config) -> None:
