@@ -24,7 +24,9 @@ _WIDTH = 28
 OnStep = Callable[[Mapping[str, float]], None]
 
 
-def sparkline(values: Sequence[float], width: int, low: float | None = None) -> str:
+def sparkline(
+    values: Sequence[float], width: int, low: float | None = None, high: float | None = None
+) -> str:
     """The values as bars; more than `width` of them as means of neighbours.
 
     Example: sparkline([0, 1, 2, 3], 4) == "▁▃▆█"
@@ -33,7 +35,7 @@ def sparkline(values: Sequence[float], width: int, low: float | None = None) -> 
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     least = min(values, default=0.0) if low is None else low
-    span = max(values, default=0.0) - least
+    span = (max(values, default=0.0) if high is None else high) - least
     top = len(BARS) - 1
     return "".join(BARS[round(top * (v - least) / span) if span > 0 else 0] for v in values)
 
@@ -99,7 +101,7 @@ class Shown:
 
     def _rows(self) -> Iterator[tuple[str, RenderableType, str]]:
         if solved := self.history.get("solved"):
-            line = sparkline(solved, _WIDTH, low=0.0)
+            line = sparkline(solved, _WIDTH, low=0.0, high=1.0)
             yield "solved", line, f"{percent(solved[-1])} %{self._best()}"
         if tokens := self.history.get("tokens"):
             budget = f" of {self.budget:g}" if self.budget else ""
@@ -107,7 +109,7 @@ class Shown:
             line = sparkline(tokens, _WIDTH, low=0.0)
             yield "tokens", line, f"{tokens[-1]:.1f}{budget}{escape(prices)}"
         for name, values in sorted(self.silence.items()):
-            line = sparkline(values, _WIDTH, low=0.0)
+            line = sparkline(values, _WIDTH, low=0.0, high=1.0)
             yield f"silent {escape(name)}", line, f"{100 * values[-1]:.0f} %"
         if self.history:
             bar = ProgressBar(total=self.steps, completed=self.step, width=_WIDTH)

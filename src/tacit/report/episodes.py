@@ -197,7 +197,10 @@ class PieceBuilder:
             return {}
         cutter = self._cutters.of(str(call.get("model", "")))
         lengths = cutter.cut(text, ids) if cutter else None
-        surprise = [round(-100 * (number(value) or 0.0)) for value in logprobs]
+        try:
+            surprise = [round(-100 * value) for value in logprobs]
+        except (TypeError, ValueError, OverflowError):  # no number among them
+            return {}
         return {"surprise": surprise, **({"lengths": lengths} if lengths else {})}
 
 

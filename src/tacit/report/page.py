@@ -139,14 +139,15 @@ def _page(
             for source in run.sources.values():
                 rows = pack(to_json(source.rows()))
                 parts.append(_text(f"rows-{number}-{source.number}", rows))
-        parts += [_text(f"piece-{key}", packed) for key, packed in pieces.inside.items()]
+    later = [_text(f"piece-{key}", packed) for key, packed in pieces.inside.items()]
     nonce = secrets.token_urlsafe(18)
-    scripts = [script, *(_asset(name) for name in SCRIPTS)]
+    scripts = [*(_asset(name) for name in SCRIPTS), script]
     return fill_template(
         policy=f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce)}">',
         styles=f"<style>{_asset('page.css')}</style>",
         data="\n".join(parts),
         scripts="\n".join(f'<script nonce="{nonce}">{_inline(one)}</script>' for one in scripts),
+        pieces="\n".join(later),
     )
 
 

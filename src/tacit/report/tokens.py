@@ -22,16 +22,27 @@ class Cutter:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._known: dict[int, str] = {}
+        self._pieces: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
 
     def cut(self, text: str, ids: list[int]) -> list[int] | None:
         """UTF-16 units (as browsers count) of each token; None where text and tokens disagree."""
+        for token in ids:
+            if token not in self._pieces:
+                piece = self._decoder.decode([token])
+                self._pieces[token], self._sizes[token] = piece, _units(piece)
+        if "".join([self._pieces[token] for token in ids]) == text:
+            return [self._sizes[token] for token in ids]
+        return self._cut_in_groups(text, ids)
+
+    def _cut_in_groups(self, text: str, ids: list[int]) -> list[int] | None:
+        """Where a character is spread over several tokens, the last of them stands for it."""
         lengths: list[int] = []
         place = 0
         group: list[int] = []
         for token in ids:
             group.append(token)
-            piece = self._piece(token) if len(group) == 1 else self._decoder.decode(group)
+            piece = self._pieces[token] if len(group) == 1 else self._decoder.decode(group)
             if text.startswith(piece, place):
                 lengths += [0] * (len(group) - 1) + [_units(piece)]
                 place += len(piece)
@@ -39,11 +50,6 @@ class Cutter:
             elif len(group) == _LONGEST_GROUP:
                 return None
         return [*lengths, *([0] * len(group))] if place >= len(text.rstrip()) else None
-
-    def _piece(self, token: int) -> str:
-        if token not in self._known:
-            self._known[token] = self._decoder.decode([token])
-        return self._known[token]
 
 
 def _units(text: str) -> int:

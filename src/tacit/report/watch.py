@@ -263,12 +263,13 @@ def _assets() -> dict[str, Path]:
 
 
 def _page() -> str:
-    scripts = ("plotly.min.js", *SCRIPTS)
+    scripts = (*SCRIPTS, "plotly.min.js")
     return fill_template(
         policy="",
         styles='<link rel="stylesheet" href="assets/page.css">',
         data="",
         scripts="\n".join(f'<script src="assets/{name}"></script>' for name in scripts),
+        pieces="",
     )
 
 

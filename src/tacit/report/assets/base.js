@@ -98,7 +98,7 @@ function debounce(wait, act) {
 }
 
 function choice(name, options, value, act) {
-  return h("label", {}, name, select(options, value, act));
+  return h("label", {}, name, select(options, value, act, { "aria-label": name }));
 }
 
 function select(options, value, act, settings = {}) {

@@ -27,10 +27,14 @@ const watcher = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px" });
 
 function drawPending(element) {
+  if (!globalThis.Plotly) return;
   const act = pending.get(element);
   watcher.unobserve(element);
   if (act) { pending.delete(element); act(); }
 }
+
+// Plotly is large and comes last, so that words and numbers need not wait for it.
+addEventListener("load", () => { for (const element of pending.keys()) { watcher.unobserve(element); watcher.observe(element); } });
 
 function whenSeen(element, act) {
   pending.set(element, act);

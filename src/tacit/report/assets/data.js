@@ -9,6 +9,9 @@ async function inflate(base64) {
   return JSON.parse(await new Response(stream).text());
 }
 
+// Conversations stand at the end of the page: they are there once all of it is.
+const wholePage = new Promise((resolve) => { document.readyState === "loading" ? addEventListener("DOMContentLoaded", resolve) : resolve(); });
+
 // A report on disk: everything is in the page, or in scripts beside it, since a page opened from
 // disk may not fetch.
 class FileData {
@@ -28,6 +31,7 @@ class FileData {
 
   async piece(run, source, piece) {
     const key = `${run}-${source}-${piece}`;
+    await wholePage;
     const inside = byId(`piece-${key}`);
     return inflate(inside ? inside.textContent : await this.beside(key));
   }

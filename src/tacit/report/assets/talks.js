@@ -51,7 +51,7 @@ class Talks {
 
   drawFilters() {
     const f = this.filters, change = (name) => (value) => { f[name] = value; this.apply(); };
-    const choose = (words, name, options, title) => h("label", { title }, words, select([["", "any"], ...options], f[name], change(name)));
+    const choose = (words, name, options, title) => h("label", { title }, words, select([["", "any"], ...options], f[name], change(name), { "aria-label": words }));
     const many = this.runs.length > 1;
     const where = this.flat.map((one) => [this.keyOf(one), `${many ? `${one.run.label} · ` : ""}${one.run.title(one.source)} (${whole(one.rows.count)})`]);
     const kinds = [["kind:train", "all training"], ["kind:checkpoint", "all held-out checkpoints"], ["kind:team", "all other teams"]].filter(([kind]) => this.flat.some((one) => `kind:${one.run.source(one.source).kind}` === kind));
@@ -63,14 +63,14 @@ class Talks {
     fill(this.bar,
       h("label", { class: "find" }, "Search", Object.assign(box("text", "in questions, messages and answers", true), { id: "talk-search" })),
       choose("Where", "where", [...kinds, ...where]), choose("Answer", "verdict", [["right", "right"], ["wrong", "wrong"], ["failed", "failed"]]),
-      h("label", { title: effects ? null : why }, "Help", select([["", effects ? "any" : "not known"], ["helped", "helped"], ["harmed", "harmed"], ["same", "no difference"]], f.effect, change("effect"), { disabled: !effects })),
+      h("label", { title: effects ? null : why }, "Help", select([["", effects ? "any" : "not known"], ["helped", "helped"], ["harmed", "harmed"], ["same", "no difference"]], f.effect, change("effect"), { disabled: !effects, "aria-label": "Help" })),
       changes && choose("Training", "change", [["mended", "mended it"], ["broken", "broke it"], ["same", "no difference"]]),
       choose("Talk", "talk", [["silent", "somebody silent"], ["spoken", "everybody spoke"]]),
       roles.length > 1 && choose("Role", "role", roles.map((r) => [r, r]), "With Talk: silent or spoken is about this role"),
       levels.length > 1 && choose("Difficulty", "level", levels.map((l) => [l, l])),
       h("label", {}, "Tokens", h("span", { class: "range" }, box("fewest", "from"), "–", box("most", "to"))),
       this.flat.some((one) => one.source === "train") && h("label", {}, "Step", h("span", { class: "range" }, box("first", "from"), "–", box("last", "to"))),
-      h("label", {}, "Order", select([["", "as played"], ["tokens", "most tokens"], ["fewest", "fewest tokens"], ["reward", "highest reward"], ["advantage", "largest advantage"], ["latest", "latest first"]], f.order, change("order"))),
+      h("label", {}, "Order", select([["", "as played"], ["tokens", "most tokens"], ["fewest", "fewest tokens"], ["reward", "highest reward"], ["advantage", "largest advantage"], ["latest", "latest first"]], f.order, change("order"), { "aria-label": "Order" })),
       h("button", { class: "plain", type: "button", onclick: () => { for (const name in f) f[name] = ""; this.drawFilters(); this.apply(); } }, "Clear"));
     [...this.bar.querySelectorAll("select, input")].forEach((element, n) => { element.dataset.filter = n; if (String(n) === focused) element.focus(); });
   }
