@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -116,3 +117,14 @@ async def test_an_api_model_is_not_called_but_needs_its_key(
     (line,) = [line for line in lines if "API key" in line]
     assert line.startswith("ok" if there else "fail") and "a-secret" not in line
     assert ("export SOME_KEY" in line) is not there
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
+async def test_a_model_for_vllm_is_checked_and_vllm_is_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    well, lines = await report(config_of(engine="vllm", path=str(folder)), capsys)
+    assert not well
+    failed = [line for line in lines if line.startswith("fail")]
+    assert failed == ["fail mine: vLLM: vLLM is missing; fix: pip install 'tacit[vllm]'"]
+    assert any("log-probabilities" in line for line in lines), "the model itself is checked too"

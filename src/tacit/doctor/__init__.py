@@ -4,6 +4,7 @@ One line per check. A failure means that numbers would be wrong or nothing would
 that something works less well. API models are not called: that would cost money.
 """
 
+import importlib.util
 import os
 import platform
 from collections.abc import Awaitable, Callable
@@ -41,12 +42,13 @@ async def run_doctor(config: Config) -> bool:
 async def _check_model(name: str, model: ModelConfig) -> list[str]:
     if model.engine == "api":
         return [await _line(name, "API key", _api(model))]
+    states = [await _line(name, "vLLM", _vllm())] if model.engine == "vllm" else []
     try:
         async with admit(name, model) as patient:
             checks = MODEL_CHECKS.items()
-            return [await _line(name, what, check(patient)) for what, check in checks]
+            return states + [await _line(name, what, check(patient)) for what, check in checks]
     except Exception as error:  # as in `_line`
-        return [_print("fail", name, "opens", f"{error}; fix: {WHOLE}")]
+        return [*states, _print("fail", name, "opens", f"{error}; fix: {WHOLE}")]
 
 
 async def _line(model: str, what: str, check: Awaitable[str]) -> str:
@@ -109,6 +111,12 @@ async def _api(model: ModelConfig) -> str:
     except metadata.PackageNotFoundError:
         raise Ailment("the openai client is missing", "pip install 'tacit[api]'") from None
     return f"{model.api_key_env} is set; {model.model} was not called"
+
+
+async def _vllm() -> str:
+    if importlib.util.find_spec("vllm") is None:
+        raise Ailment("vLLM is missing", "pip install 'tacit[vllm]'")
+    return "installed; the model below is checked as the trainer runs it"
 
 
 MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[str]]] = {
