@@ -103,6 +103,25 @@ def test_mini_batches_are_of_as_equal_size_as_may_be(parts: int, count: int) -> 
     assert sorted(i for some in dealt for one in some for i in one.rows) == list(range(count))
 
 
+def test_groups_stay_whole_where_mini_batches_are_equal_even_so() -> None:
+    groups = [replace(row(8 * g + i), prompt_ids=ids(g, 5)) for g in range(6) for i in range(8)]
+    for some in split(bundle(groups, []), 3):
+        assert sorted(i % 8 for one in some for i in one.rows) == sorted([*range(8)] * 2)
+    uneven = split(bundle(groups[:40], []), 3)
+    assert sorted(len(some) for some in uneven) == [13, 13, 14]
+
+
+def test_a_prompt_without_padding_counts_once_for_those_beside_each_other() -> None:
+    rows = [
+        replace(row(2 * g + i, prompt=9, output=1 + 3 * i + g), prompt_ids=ids(g, 9))
+        for i in range(2)
+        for g in range(2)
+    ]
+    packed = microbatches(bundle(rows, []), 9 + 2 + 5, padded=False)
+    assert [[one.rows for one in some] for some in packed] == [[(3,), (1,)], [(2,), (0,)]]
+    assert len(microbatches(bundle(rows, []), 9 + 2 + 5 - 1, padded=False)) == 3
+
+
 @pytest.mark.parametrize("loss", ["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"])
 @pytest.mark.parametrize("arms", [False, True])
 def test_an_update_does_not_depend_on_the_cut(loss: str, arms: bool) -> None:

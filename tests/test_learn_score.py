@@ -69,6 +69,16 @@ def test_scores_and_gradients_are_those_of_whole_logits(
         torch.testing.assert_close(ours, theirs_by_name[name], rtol=1e-4, atol=1e-5 * (1 + scale))
 
 
+@pytest.mark.parametrize(("kind", "tokens"), [("llama", 14 + 11 + 25 + 13), ("gpt2", 12 * 19)])
+def test_nothing_is_computed_for_padding_and_a_shared_prompt_once(kind: str, tokens: int) -> None:
+    """Where the model can; else every message is as wide as the widest."""
+    module = tiny_model(kind).module
+    seen = []
+    module.get_input_embeddings().register_forward_hook(lambda _, ids, __: seen.append(ids[0]))
+    score(module, SHARED)
+    assert [ids.numel() for ids in seen] == [tokens]
+
+
 def test_an_off_by_one_would_be_seen() -> None:
     """The tokens' neighbours have other log-probabilities, so equality above means position."""
     module = tiny_model().module

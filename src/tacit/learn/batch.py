@@ -49,6 +49,8 @@ class Bundle:
     """Longest prompt plus output among them."""
     tokens: int
     """Of all of them, equal prompts counted once."""
+    prompt: Ids
+    """Of the first of them."""
 
     @property
     def height(self) -> int:
@@ -84,7 +86,7 @@ def _bundle(
     width = max(len(prompt) + len(output) for prompt, output in said)
     prompts = sum(map(len, {prompt for prompt, _ in said}))
     tokens = prompts + sum(len(output) for _, output in said)
-    return Bundle(tuple(some), tuple(others), width, tokens)
+    return Bundle(tuple(some), tuple(others), width, tokens, said[0][0])
 
 
 def microbatches(
@@ -92,22 +94,55 @@ def microbatches(
 ) -> list[list[Bundle]]:
     """Bundles of like width together, so many tokens at most; a bundle is never cut.
 
-    Padded ones count as long as the longest beside them.
+    Padded ones count as long as the longest beside them. Others stand beside those of the same
+    prompt, which counts once.
     """
     cut: list[list[Bundle]] = []
     room = 0
-    for one in sorted(bundles, key=lambda b: (-b.width, b.rows)):
-        size = one.height * (cut[-1][0].width if cut else one.width) if padded else one.tokens
+    for one in _widest_first(bundles) if padded else _by_prompt(bundles):
+        size = _size(one, cut[-1], padded) if cut else 0
         if not cut or size > room:
             cut.append([])
             room = tokens
-            size = one.height * one.width if padded else one.tokens
+            size = _size(one, [], padded)
         cut[-1].append(one)
         room -= size
     return cut
 
 
+def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
+    if padded:
+        return one.height * (beside[0].width if beside else one.width)
+    again = beside and beside[-1].prompt == one.prompt
+    return one.tokens - (len(one.prompt) if again else 0)
+
+
+def _widest_first(bundles: Iterable[Bundle]) -> list[Bundle]:
+    return sorted(bundles, key=lambda one: (-one.width, one.rows))
+
+
+def _by_prompt(bundles: Iterable[Bundle]) -> list[Bundle]:
+    families = [_widest_first(some) for some in _families(bundles)]
+    return [one for some in sorted(families, key=lambda f: -f[0].width) for one in some]
+
+
+def _families(bundles: Iterable[Bundle]) -> list[list[Bundle]]:
+    found: dict[Ids, list[Bundle]] = {}
+    for one in bundles:
+        found.setdefault(one.prompt, []).append(one)
+    return list(found.values())
+
+
 def split(bundles: Sequence[Bundle], parts: int) -> list[list[Bundle]]:
-    """Mini-batches of as equal size as may be, for several updates on one batch."""
-    dealt = [list(bundles[part::parts]) for part in range(parts)]
+    """Mini-batches of as equal size as may be, for several updates on one batch.
+
+    Those of one prompt stay together where the sizes then differ by no more than a tenth: a group's
+    advantages add up to nothing in its mini-batch, and its prompt is computed once.
+    """
+    dealt: list[list[Bundle]] = [[] for _ in range(parts)]
+    for family in sorted(_families(bundles), key=lambda some: -len(some)):
+        min(dealt, key=len).extend(family)
+    sizes = [len(some) for some in dealt]
+    if max(sizes) - min(sizes) > max(1, len(bundles) // parts // 10):
+        dealt = [list(bundles[part::parts]) for part in range(parts)]
     return [some for some in dealt if some]

@@ -6,17 +6,14 @@ exp(log-sum-exp). The kernel's backward pass takes the *joint* result and log-su
 its probabilities the joint ones, so the two gradients add up exactly.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
 
-ATTENTION = "tacit_packed"
 Ids = Sequence[int]
 
 
@@ -39,17 +36,6 @@ class Pack:
     """Whole messages, or prompts and outputs apart where prompts are shared."""
     shared: tuple[int, int, Ragged, Ragged] | None
     """Tokens of shared prompts with outputs, of all prompts; queries and keys by prompt."""
-
-
-def can_pack(module: Any) -> bool:
-    """Whether the flash kernel takes this model: half precision and full attention."""
-    config = module.config
-    return (
-        module.device.type == "cuda"
-        and module.dtype in (torch.bfloat16, torch.float16)
-        and not getattr(config, "sliding_window", None)
-        and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-    )
 
 
 def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
@@ -115,48 +101,10 @@ def _ragged(lengths: list[int], device: torch.device) -> Ragged:
     return Ragged(ends, max(lengths, default=0))
 
 
-def packed_hidden(module: Any, body: Any, packed: Pack) -> Tensor:
-    """The last hidden states that predict the outputs."""
-    with packed_attention(module):
-        result = body(
-            input_ids=packed.ids_T[None],
-            position_ids=packed.positions_T[None],
-            use_cache=False,
-            tacit_pack=packed,
-        )
-    states: Tensor = result.last_hidden_state
-    return states[0][packed.predicts_N]
-
-
-@contextmanager
-def packed_attention(module: Any) -> Iterator[None]:
-    """Forward passes inside attend by packs. Layers that are computed again must be so in here."""
-    config, theirs = module.config, module.config._attn_implementation
-    config._attn_implementation = ATTENTION
-    try:
-        yield
-    finally:
-        config._attn_implementation = theirs
-
-
-def _attend(
-    layer: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    tacit_pack: Pack,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """What transformers calls: [1, heads, tokens, width] in, [1, tokens, heads, width] out."""
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    attended: Tensor = _Attention.apply(q, k, v, tacit_pack, scaling)  # type: ignore[no-untyped-call]
-    return attended[None], None
-
-
-AttentionInterface.register(ATTENTION, _attend)
-AttentionMaskInterface.register(ATTENTION, lambda *_, **__: None)
+def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
+    """Attention within the pack: [tokens, heads, width] in and out."""
+    attended: Tensor = _Attention.apply(q, k, v, packed, scale)  # type: ignore[no-untyped-call]
+    return attended
 
 
 class _Attention(torch.autograd.Function):

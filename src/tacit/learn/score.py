@@ -1,7 +1,8 @@
 """Log-probabilities of sampled tokens under a model, without ever holding all logits.
 
-Sequences are padded on the right, so causal attention alone keeps padding out of every real token.
-Messages that share a prompt, as a group's do, can stand behind it in one row: it is computed once.
+Most models take all messages as one stream without padding, in which a prompt that several share,
+as a group's do, is computed once (`stream.py` on a CPU, `fused.py` on a GPU). For the others each
+message is a row, padded on the right, so that causal attention keeps padding out of real tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,8 +39,7 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     if packs(module):
         hidden_ND = _packed_hidden(module, messages, device)
     else:
-        shared = _can_share(module) and _worth_sharing(messages)
-        hidden_ND = _hidden(module, lay_out(messages, shared=shared), device)
+        hidden_ND = _padded_hidden(module, messages, device)
     logprobs_N, entropy_N = _project(module, hidden_ND, targets_N)
     width = max(lengths)
     mask_BT = torch.arange(width, device=device) < torch.tensor(lengths, device=device)[:, None]
@@ -51,93 +51,25 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layout:
-    """Sequences to run. Segment 0 is a prompt, each output after it has its own, −1 is padding."""
-
-    inputs_RW: Tensor
-    segments_RW: Tensor
-    positions_RW: Tensor
-    row_N: list[int]
-    column_N: list[int]
-    """Where the state stands that predicts each output token, in the order of the messages."""
-
-    def mask(self) -> Tensor:
-        """Additive: every token sees its prompt and its own output, up to itself."""
-        own = self.segments_RW[:, :, None] == self.segments_RW[:, None, :]
-        width = self.segments_RW.shape[1]
-        causal = torch.ones(width, width, dtype=torch.bool).tril()
-        seen = (own | (self.segments_RW == 0)[:, None, :]) & causal
-        seen |= torch.eye(width, dtype=torch.bool)
-        return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[:, None]
-
-
-def lay_out(messages: Sequence[tuple[Ids, Ids]], *, shared: bool) -> Layout:
-    """Each message in a row of its own, or those of one prompt in one row behind it."""
-    groups: dict[object, list[int]] = {}
-    for number, (prompt, _) in enumerate(messages):
-        groups.setdefault(tuple(prompt) if shared else number, []).append(number)
-    rows: list[tuple[list[int], list[int], list[int]]] = []
-    places: dict[int, list[tuple[int, int]]] = {}
-    for members in groups.values():
-        prompt = messages[members[0]][0]
-        start = len(prompt)
-        tokens, segments, positions = list(prompt), [0] * start, list(range(start))
-        for segment, number in enumerate(members, start=1):
-            said = messages[number][1][:-1]
-            columns = [start - 1, *range(len(tokens), len(tokens) + len(said))]
-            places[number] = [(len(rows), column) for column in columns]
-            tokens += said
-            segments += [segment] * len(said)
-            positions += range(start, start + len(said))
-        rows.append((tokens, segments, positions))
-    found = [place for number in range(len(messages)) for place in places[number]]
-    return Layout(
-        _padded([row[0] for row in rows], 0),
-        _padded([row[1] for row in rows], -1),
-        _padded([row[2] for row in rows], 0),
-        [row for row, _ in found],
-        [column for _, column in found],
-    )
-
-
-def _can_share(module: Any) -> bool:
-    """Whether the model takes our mask as it is: one with a sliding window would lose it."""
-    config = module.config
-    return config.model_type in PLAIN_HEADS and not getattr(config, "sliding_window", None)
-
-
-def _worth_sharing(messages: Sequence[tuple[Ids, Ids]]) -> bool:
-    """Whether computing a shared prompt once saves more than the wider attention costs."""
-    prompts = {tuple(prompt): len(prompt) for prompt, _ in messages}
-    spoken = sum(len(output) for _, output in messages)
-    return 4 * len(prompts) <= 2 * len(messages) and (
-        2 * sum(len(prompt) for prompt, _ in messages) >= spoken
-    )
-
-
-def _padded(rows: Sequence[list[int]], value: int) -> Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([row + [value] * (width - len(row)) for row in rows])
-
-
 def packs(module: Any) -> bool:
-    """Whether messages go through this model as one stream without padding: on a GPU."""
-    if module.config.model_type not in PLAIN_HEADS or module.device.type != "cuda":
-        return False
-    from tacit.learn.packed import can_pack
+    """Whether messages go through this model as one stream without padding."""
+    if module.device.type == "cuda":
+        from tacit.learn.fused import can_fuse
 
-    return can_pack(module)
+        return can_fuse(module)
+    from tacit.learn.stream import can_stream
+
+    return module.config.model_type in PLAIN_HEADS and can_stream(module)
 
 
 @contextmanager
 def passes(module: Any) -> Iterator[None]:
     """Backward passes with layers computed again must run in here, as the forward ones did."""
     with ExitStack() as stack:
-        if packs(module):
-            from tacit.learn.packed import packed_attention
+        if packs(module) and module.device.type == "cpu":
+            from tacit.learn.stream import stream_attention
 
-            stack.enter_context(packed_attention(module))
+            stack.enter_context(stream_attention(module))
         stack.enter_context(_recomputed(module))
         yield
 
@@ -145,30 +77,45 @@ def passes(module: Any) -> Iterator[None]:
 def _packed_hidden(
     module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
 ) -> Tensor:
-    from tacit.learn.packed import pack, packed_hidden
+    if device.type == "cuda":
+        from tacit.learn.fused import fused_hidden
+        from tacit.learn.packed import pack
+
+        return fused_hidden(module, pack(messages, device))
+    from tacit.learn.stream import stream_hidden
 
     with _recomputed(module):
-        return packed_hidden(module, module.base_model, pack(messages, device))
+        return stream_hidden(module, messages)
 
 
-def _hidden(module: Any, layout: Layout, device: torch.device) -> Tensor:
+def _padded_hidden(
+    module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
+) -> Tensor:
     """The last hidden states (or logits, where a family's head is not plain) that predict."""
     body = module.base_model if module.config.model_type in PLAIN_HEADS else module
-    extra: dict[str, Tensor] = {}
-    if bool((layout.segments_RW > 1).any()):
-        extra["attention_mask"] = layout.mask().to(device, module.dtype)
-        extra["position_ids"] = layout.positions_RW.to(device)
+    rows = [[*prompt, *output[:-1]] for prompt, output in messages]
+    width = max(map(len, rows))
+    ids_BW = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
     with _recomputed(module):
-        result = body(input_ids=layout.inputs_RW.to(device), use_cache=False, **extra)
+        result = body(input_ids=ids_BW, use_cache=False)
     states: Tensor = result.last_hidden_state if body is not module else result.logits
-    return states[layout.row_N, layout.column_N]
+    places = [
+        (row, column)
+        for row, (prompt, output) in enumerate(messages)
+        for column in range(len(prompt) - 1, len(prompt) - 1 + len(output))
+    ]
+    row_N, column_N = torch.tensor(places, device=device).T
+    return states[row_N, column_N]
 
 
 @contextmanager
 def _recomputed(module: Any) -> Iterator[None]:
     """Layers with gradient checkpointing do it in training mode only, which nothing else is in."""
+    saving = getattr(module, "is_gradient_checkpointing", False)
     layers = [
-        layer for layer in module.modules() if getattr(layer, "gradient_checkpointing", False)
+        layer
+        for layer in (module.modules() if saving else ())
+        if getattr(layer, "gradient_checkpointing", False)
     ]
     for layer in layers:
         layer.training = torch.is_grad_enabled()
@@ -181,17 +128,18 @@ def _recomputed(module: Any) -> Iterator[None]:
 
 def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
     plain = module.config.model_type in PLAIN_HEADS
-    head = module.get_output_embeddings() if plain else torch.nn.Identity()
-    if packs(module) and isinstance(head, torch.nn.Linear) and head.bias is None:
+    head: Any = module.get_output_embeddings() if plain else torch.nn.Identity()
+    bare = isinstance(head, torch.nn.Linear) and head.bias is None
+    if bare and packs(module) and module.device.type == "cuda":
         from tacit.learn.head import head_logprobs
 
         return head_logprobs(hidden_ND, head.weight, targets_N)
     rows = max(1, LOGITS_AT_ONCE // module.config.vocab_size)
-    pieces = [
-        checkpoint(_piece, head, hidden, targets, use_reentrant=False)
-        for hidden, targets in zip(
-            torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
-        )
+    hidden, targets = torch.split(hidden_ND, rows), torch.split(targets_N, rows)
+    # what one block may hold is kept for the backward pass; further ones are computed again
+    pieces = [_piece(head, hidden[0], targets[0])] + [
+        checkpoint(_piece, head, *more, use_reentrant=False)
+        for more in zip(hidden[1:], targets[1:], strict=True)
     ]
     return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])
 
@@ -199,5 +147,5 @@ def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor,
 def _piece(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     log_softmax = torch.log_softmax(head(hidden).float(), dim=-1)
     with torch.no_grad():
-        entropy = -(log_softmax.exp() * log_softmax).sum(-1)
+        entropy = -torch.linalg.vecdot(log_softmax.exp(), log_softmax)
     return log_softmax.gather(-1, targets[:, None])[:, 0], entropy

@@ -122,6 +122,7 @@ async def open_cast(
                 loaded[name] = _load(name, config)
         if all(one.module.device.type == "cpu" for one in loaded.values()):
             torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         bases = {role: loaded[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
         for name, policy in policies.items():

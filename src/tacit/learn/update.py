@@ -95,10 +95,10 @@ class Updater:
     def __post_init__(self) -> None:
         weights = list(self.policy.parameters.values())
         decay = self.schedule.weight_decay
-        betas, fused = self.schedule.betas, weights[0].device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(weights, betas=betas, weight_decay=decay, fused=fused)
+        betas = self.schedule.betas
+        self.optimizer = torch.optim.AdamW(weights, betas=betas, weight_decay=decay, fused=True)
         self.choice_optimizer = torch.optim.AdamW(
-            weights, betas=betas, weight_decay=0.0, fused=fused
+            weights, betas=betas, weight_decay=0.0, fused=True
         )
 
     def update(
@@ -107,8 +107,7 @@ class Updater:
         """Learn from rows of this policy. While silence warms up its p is only held in place."""
         parts = split(bundle(rows, choices), self.updates)
         batches = [self._micros(rows, choices, part) for part in parts]
-        if self.updates > 1:
-            self._remember(batches)
+        self._remember(batches[1:])
         stats: list[LossStats] = []
         sums: dict[str, list[float]] = {}
         norms, dropped = [], 0
@@ -233,8 +232,8 @@ class Updater:
         weights, live = list(self.policy.parameters.values()), list(self.policy.live.values())
         with self.policy.on(), passes(self.policy.loaded.module):  # layers are computed again here
             gradients = torch.autograd.grad(loss, live, allow_unused=True)
-        sums = [gradient.sum() for gradient in gradients if gradient is not None]
-        if not sums or not bool(torch.isfinite(torch.stack(sums)).all()):
+        given = [gradient for gradient in gradients if gradient is not None]
+        if not given or not bool(torch.isfinite(torch.stack(torch._foreach_norm(given))).all()):
             return False
         for weight, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:

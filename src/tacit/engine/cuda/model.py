@@ -100,9 +100,9 @@ class Projection:
 def _side_by_side(parts: list[Any]) -> Tensor:
     """One tensor that the given parameters are pieces of, moving them there if they are not yet."""
     first: Tensor = parts[0].detach()
-    place = first.data_ptr()
+    home, place = first.untyped_storage().data_ptr(), first.data_ptr()
     for part in parts:
-        if part.data_ptr() != place or not part.is_contiguous():
+        if part.untyped_storage().data_ptr() != home or part.data_ptr() != place:
             break
         place += part.numel() * part.element_size()
     else:

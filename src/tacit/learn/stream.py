@@ -1,0 +1,127 @@
+"""Messages as one stream of tokens without padding, a shared prompt computed once; for CPUs.
+
+For attention alone each message is gathered into a row of its own, its prompt included, and padded
+on the right, where causal attention never looks. All else in a layer, which is nearly all of its
+work, is done once for every token of the stream. For GPUs see `packed.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+
+ATTENTION = "tacit_stream"
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    ids_T: Tensor
+    positions_T: Tensor
+    predicts_N: Tensor
+    """Where the state stands that predicts each output token, in the order of the messages."""
+    rows: int
+    to_rows: Tensor
+    """For each place of each row the token that stands there; the stream's first for padding."""
+    from_rows: Tensor
+    """For each token the first place where it stands."""
+
+
+def can_stream(module: Any) -> bool:
+    """Full attention on a CPU."""
+    config = module.config
+    return (
+        module.device.type == "cpu"
+        and not getattr(config, "sliding_window", None)
+        and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    )
+
+
+def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> Stream:
+    """Each (prompt ids, output ids); the last output token is predicted, never fed."""
+    ids: list[int] = []
+    positions: list[int] = []
+    starts: dict[tuple[int, ...], int] = {}
+    rows: list[list[int]] = []
+    homes: list[int] = []
+    for prompt, output in messages:
+        whole = [*prompt, *output[:-1]]
+        start = starts.setdefault(tuple(prompt), len(ids))
+        known = len(prompt) if start < len(ids) else 0
+        rows.append([*range(start, start + known), *range(len(ids), len(ids) + len(whole) - known)])
+        homes += [len(rows) - 1] * (len(whole) - known)
+        ids += whole[known:]
+        positions += range(known, len(whole))
+    width = max(map(len, rows))
+    predicts = [row[len(prompt) - 1 :] for row, (prompt, _) in zip(rows, messages, strict=True)]
+    return Stream(
+        torch.tensor(ids),
+        torch.tensor(positions),
+        torch.tensor([place for some in predicts for place in some]),
+        len(rows),
+        torch.tensor([place for row in rows for place in row + [0] * (width - len(row))]),
+        width * torch.tensor(homes) + torch.tensor(positions),
+    )
+
+
+def stream_hidden(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
+    """The last hidden states that predict the outputs."""
+    stream = lay_out(messages)
+    with stream_attention(module):
+        result = module.base_model(
+            input_ids=stream.ids_T[None],
+            position_ids=stream.positions_T[None],
+            use_cache=False,
+            tacit_stream=stream,
+        )
+    states: Tensor = result.last_hidden_state
+    return states[0].index_select(0, stream.predicts_N)
+
+
+@contextmanager
+def stream_attention(module: Any) -> Iterator[None]:
+    """Forward passes inside attend by rows. Layers that are computed again must be so in here."""
+    config, theirs = module.config, module.config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = theirs
+
+
+def _attend(
+    layer: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    tacit_stream: Stream,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: [1, heads, tokens, width] in, [1, tokens, heads, width] out."""
+    heads, tokens, width = query.shape[1:]
+
+    def rows(states: Tensor) -> Tensor:
+        flat = states[0].transpose(0, 1).flatten(1).index_select(0, tacit_stream.to_rows)
+        return flat.view(tacit_stream.rows, -1, states.shape[1], width).transpose(1, 2)
+
+    attended = scaled_dot_product_attention(
+        rows(query),
+        rows(key),
+        rows(value),
+        is_causal=True,
+        scale=scaling,
+        enable_gqa=heads != key.shape[1],
+    )
+    flat = attended.transpose(1, 2).reshape(-1, heads * width)
+    return flat.index_select(0, tacit_stream.from_rows).view(1, tokens, heads, width), None
+
+
+AttentionInterface.register(ATTENTION, _attend)
+AttentionMaskInterface.register(ATTENTION, lambda *_, **__: None)
