@@ -69,7 +69,7 @@ def test_scores_and_gradients_are_those_of_whole_logits(
         torch.testing.assert_close(ours, theirs_by_name[name], rtol=1e-4, atol=1e-5 * (1 + scale))
 
 
-@pytest.mark.parametrize(("kind", "tokens"), [("llama", 14 + 11 + 25 + 13), ("gpt2", 12 * 19)])
+@pytest.mark.parametrize(("kind", "tokens"), [("llama", 14 + 21 + 11 + 11), ("gpt2", 12 * 19)])
 def test_nothing_is_computed_for_padding_and_a_shared_prompt_once(kind: str, tokens: int) -> None:
     """Where the model can; else every message is as wide as the widest."""
     module = tiny_model(kind).module
