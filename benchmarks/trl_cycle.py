@@ -130,6 +130,7 @@ def run_ours(setting: Setting, gate: Gate, report: Report) -> None:
 async def _run_ours(setting: Setting, gate: Gate, report: Report) -> None:
     if setting.device == "cpu":  # as in training
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     loaded = open_model(setting)
     policy = build_policies({"solo": "solo"}, {"solo": loaded}, PolicyConfig(kind="full"), 0)[
         "solo"
