@@ -82,5 +82,5 @@ def test_full_fine_tuning_learns_in_float32_and_serves_in_half_precision() -> No
             policy.parameters[name] += 1e-5
         policy.publish()
     assert policy.parameters[name].dtype == torch.float32
-    moved = (policy.live[name].float() - before.float()).mean()
+    moved = (policy.live[name].detach().float() - before.float()).mean()
     assert float(moved) == pytest.approx(2e-3, rel=0.05)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tacit.engine.cuda.model import why_not_fused
 from tacit.learn.packed import Pack, flash_attend
 
-WEIGHT_ROWS = 128
+WEIGHT_ROWS = 32
 """Rows whose share of a norm's weight gradient one program adds up."""
 
 
@@ -114,17 +114,19 @@ class _Norm(torch.autograd.Function):
 @triton.jit
 def _rotate(
     x, cos, sin, out, stride, HEADS: tl.constexpr, HALF: tl.constexpr,
-    BACK: tl.constexpr, BLOCK: tl.constexpr,
+    BACK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    inside = column < HALF
+    """Program: all heads of one token."""
+    token = tl.program_id(0).to(tl.int64)
+    head, column = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = (head < HEADS) & (column < HALF)
     own = x + token * stride + head * 2 * HALF + column
     first = tl.load(own, mask=inside, other=0.0)
     kind = first.dtype
     a, b = first.to(tl.float32), tl.load(own + HALF, mask=inside, other=0.0).to(tl.float32)
-    c = tl.load(cos + token * HALF + column, mask=inside, other=0.0).to(tl.float32)
-    s = tl.load(sin + token * HALF + column, mask=inside, other=0.0).to(tl.float32)
+    angle = token * HALF + column
+    c = tl.load(cos + angle, mask=column < HALF, other=0.0).to(tl.float32)
+    s = tl.load(sin + angle, mask=column < HALF, other=0.0).to(tl.float32)
     if BACK:
         s = -s
     ac, bs = (a * c).to(kind).to(tl.float32), (b * s).to(kind).to(tl.float32)
@@ -150,9 +152,9 @@ class _Rotate(torch.autograd.Function):
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, back: bool) -> Tensor:
     tokens, heads, width = x.shape
     out = x.new_empty(x.shape)
-    _rotate[(tokens, heads)](
+    _rotate[(tokens,)](
         x, cos, sin, out, x.stride(0), HEADS=heads, HALF=width // 2, BACK=back,
-        BLOCK=triton.next_power_of_2(width // 2), num_warps=1,
+        ROWS=triton.next_power_of_2(heads), BLOCK=triton.next_power_of_2(width // 2), num_warps=2,
     )  # fmt: skip
     return out
 

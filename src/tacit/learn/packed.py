@@ -12,6 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 Ids = Sequence[int]
@@ -103,8 +105,38 @@ def _ragged(lengths: list[int], device: torch.device) -> Ragged:
 
 def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
     """Attention within the pack: [tokens, heads, width] in and out."""
-    attended: Tensor = _Attention.apply(q, k, v, packed, scale)  # type: ignore[no-untyped-call]
+    attended: Tensor = _Attention.apply(q, k, v, packed, scale)
     return attended
+
+
+@triton.jit
+def _merge(
+    out, lse, more, more_lse, lse_stride, more_stride, heads, width,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head, column = tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    real = head < heads
+    a = tl.load(lse + head * lse_stride + token, mask=real, other=0.0)
+    b = tl.load(more_lse + head * more_stride + token, mask=real, other=0.0)
+    high = tl.maximum(a, b)
+    joint = high + tl.log(tl.exp(a - high) + tl.exp(b - high))
+    tl.store(lse + head * lse_stride + token, joint, mask=real)
+    place = (token * heads + head)[:, None] * width + column[None, :]
+    inside = real[:, None] & (column < width)[None, :]
+    mine = tl.load(out + place, mask=inside, other=0.0)
+    theirs = tl.load(more + place, mask=inside, other=0.0).to(tl.float32)
+    mixed = mine.to(tl.float32) * tl.exp(a - joint)[:, None] + theirs * tl.exp(b - joint)[:, None]
+    tl.store(out + place, mixed.to(mine.dtype), mask=inside)
+
+
+def merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
+    """Join two results of attention over different keys, in place: [tokens, heads, width]."""
+    tokens, heads, width = out.shape
+    _merge[(tokens,)](
+        out, lse, more, more_lse, lse.stride(0), more_lse.stride(0), heads, width,
+        ROWS=triton.next_power_of_2(heads), BLOCK=triton.next_power_of_2(width), num_warps=2,
+    )  # fmt: skip
 
 
 class _Attention(torch.autograd.Function):
@@ -115,11 +147,7 @@ class _Attention(torch.autograd.Function):
         if packed.shared is not None:
             keys, first, asked, given = packed.shared
             there, there_lse, *_ = _flash(q[first:], k[:keys], v[:keys], asked, given, False, scale)
-            own_lse = lse[:, first:]
-            joint = torch.logaddexp(own_lse, there_lse)
-            own = out[first:] * (own_lse - joint).exp().T[..., None]
-            out[first:] = (own + there * (there_lse - joint).exp().T[..., None]).to(out.dtype)
-            lse[:, first:] = joint
+            merge(out[first:], lse[:, first:], there, there_lse)
         ctx.packed, ctx.scale = packed, scale
         ctx.save_for_backward(q, k, v, out, lse, *noise)
         return out

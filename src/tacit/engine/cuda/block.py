@@ -184,7 +184,9 @@ class Block:
 
     def drawn(self) -> list[tuple[list[int], list[float]]]:
         """Of every row: the tokens drawn since `begin`, and their log-probabilities."""
-        tokens, logprobs = self.rows.tokens.cpu()[:-1].T, self.rows.logprobs.cpu()[:-1].T
+        # numpy, because torch would wake its threads for so little
+        tokens = self.rows.tokens.cpu().numpy()[:-1].T
+        logprobs = self.rows.logprobs.cpu().numpy()[:-1].T
         there = tokens >= 0
         ends = list(accumulate(there.sum(-1).tolist(), initial=0))
         said, values = tokens[there].tolist(), logprobs[there].tolist()
