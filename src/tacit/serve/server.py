@@ -19,8 +19,13 @@ from tacit.serve.app import Service
 
 log = logging.getLogger(__name__)
 
+KEEP_ALIVE = 75
+"""Seconds for which an idle connection stays open: longer than clients and load balancers keep
+theirs, so that none is closed just as it is used again."""
 LAST_BYTES = 5
 """Seconds for replies that are made but not yet sent."""
+LAST_REFUSALS = 0.3
+"""Seconds in which requests that were already on their way are still refused in words."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -70,6 +75,7 @@ async def serve(
         access_log=False,
         server_header=False,
         ws="none",
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=LAST_BYTES,
     )
     server = _Uvicorn(config)
@@ -93,4 +99,5 @@ async def _leave(
         task.cancel()
     if left := service.abandon():
         log.warning("%d requests could not be finished in time and were told so", left)
+    await asyncio.sleep(LAST_REFUSALS)
     server.should_exit = True
