@@ -1,0 +1,75 @@
+"""A team of the OpenAI Agents SDK whose critic is trained, by pointing its client at Tacit.
+
+The Actor drafts, a critic may comment, the Actor revises. Each agent's model name is a role of the
+team, so Tacit knows who speaks, keeps the tokens and their probabilities, and trains the critic.
+Needs `pip install 'tacit[serve]' openai-agents`.
+
+    python examples/agents_sdk_team.py           # a few steps on the pocket model, in minutes
+
+A config can name it too, from the folder in which the file lies:
+
+    team:
+      topology: tacit.record:outside
+      options: {program: "agents_sdk_team:solve"}
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
+from openai import AsyncOpenAI
+
+from tacit.config import Config, parse_config
+from tacit.training import run_training
+from tacit.types import Task
+
+CRITICISE = "Check your teammate's solution to this question. Name any error in one short remark."
+REVISE = "Improve your solution where the comment shows an error."
+
+
+async def solve(base_url: str, task: Task) -> str:
+    """What Tacit calls for each episode: the SDK's own loop, its client at another URL."""
+    async with AsyncOpenAI(base_url=base_url, api_key="any") as client:
+
+        async def ask(name: str, instructions: str, said: str) -> str:
+            model = OpenAIChatCompletionsModel(model=name, openai_client=client)
+            agent = Agent(name=name, instructions=instructions, model=model)
+            result = await Runner.run(agent, said, run_config=RunConfig(tracing_disabled=True))
+            return str(result.final_output)
+
+        draft = await ask("actor", task.instruction, task.question)
+        shown = f"{task.question}\n\nSolution so far:\n<draft>\n{draft}\n</draft>"
+        comment = await ask("critic", CRITICISE, shown)
+        if not comment:  # the critic was silent
+            return draft
+        heard = f"{shown}\n\nA teammate's comment:\n<comment>\n{comment}\n</comment>"
+        return await ask("actor", f"{task.instruction} {REVISE}", heard)
+
+
+def config(steps: int) -> Config:
+    return parse_config(
+        {
+            "name": "agents-sdk",
+            "train_tasks": {"name": "arithmetic", "split": "train", "limit": 2000},
+            "tasks": {"name": "arithmetic", "split": "test", "limit": 40},
+            "team": {
+                "topology": "tacit.record:outside",
+                "options": {"program": f"{__name__}:solve"},
+                "agents": {
+                    "actor": {"max_tokens": 16},
+                    "critic": {"trained": True, "silent": True, "max_tokens": 80},
+                },
+            },
+            "budget": {"tokens": 20},
+            "policy": {"kind": "full"},
+            "optimizer": {"learning_rate": 1e-4},
+            "train": {"steps": steps, "evaluate_every": 10, "concurrency": 32},
+            "evaluation": {"concurrency": 32},
+        }
+    )
+
+
+if __name__ == "__main__":
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    asyncio.run(run_training(config(number), Path(f"runs/agents-sdk-{number}"), as_json=False))
