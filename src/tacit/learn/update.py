@@ -42,6 +42,10 @@ SETTLED = 0.1
 """Root mean square of what is left to do on logit p below which the choice's rate falls."""
 
 
+BEHIND_CAP = 2.0
+"""How much a message may count that the present weights find likelier than those that played."""
+
+
 @dataclass(slots=True, eq=False)
 class Micro:
     """Rows and choices that go through the model together."""
@@ -52,6 +56,8 @@ class Micro:
     """Of the whole optimiser step, so that micro-batches add up to it exactly."""
     old_BT: Tensor | None = None
     """Log-probabilities before the batch's first update; None where this is the first."""
+    log_p: list[float] = field(default_factory=list)
+    """log π(silence) of each choice under the weights that this micro-batch was computed with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +81,34 @@ class Updated:
     """Micro-batches left out because their loss or gradient was not finite."""
 
 
+@dataclass(slots=True)
+class Seen:
+    """What the micro-batches of one step say, as they come."""
+
+    stats: list[LossStats] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    norms: list[float] = field(default_factory=list)
+    dropped: int = 0
+
+    def add(self, stats: LossStats, extra: Mapping[str, float]) -> None:
+        self.stats.append(stats)
+        for name, value in extra.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def updated(self) -> Updated:
+        tokens = self.sums.get("tokens") or 1.0
+        means = {name: value / tokens for name, value in self.sums.items() if name != "tokens"}
+        return Updated(merge_stats(self.stats) | means, max(self.norms, default=0.0), self.dropped)
+
+
+@dataclass(slots=True, eq=False)
+class Gathered:
+    """Half an update: gradients that wait for their step."""
+
+    seen: Seen
+    choices: list[Choice]
+
+
 @dataclass(slots=True, eq=False)
 class Updater:
     """The optimiser of one policy, and what it needs to know."""
@@ -87,6 +121,8 @@ class Updater:
     updates: int
     microbatch_tokens: int
     max_length: int
+    behind: bool = False
+    """Whether batches are played with weights of one update before."""
     optimizer: torch.optim.AdamW = field(init=False)
     choice_optimizer: torch.optim.AdamW = field(init=False)
     taken: int = 0
@@ -108,26 +144,39 @@ class Updater:
         parts = split(bundle(rows, choices), self.updates)
         batches = [self._micros(rows, choices, part) for part in parts]
         self._remember(batches[1:])
-        stats: list[LossStats] = []
-        sums: dict[str, list[float]] = {}
-        norms, dropped = [], 0
+        seen = Seen()
         for batch in batches:
-            self.optimizer.zero_grad(set_to_none=True)
-            for micro in batch:
-                loss, one, extra = self._loss(micro)
-                if not self._accumulate(loss):
-                    dropped += 1
-                    continue
-                stats.append(one)
-                for name, value in extra.items():
-                    sums.setdefault(name, []).append(value)
-            norms.append(self._step(self.optimizer, self.learning_rate()))
-            self.taken += 1
+            self._gather(batch, seen)
+            self._advance(seen)
         if choices:
             self._choose(choices, train_choice)
-        tokens = sum(sums.pop("tokens", [])) or 1.0
-        means = {name: sum(values) / tokens for name, values in sums.items()}
-        return Updated(merge_stats(stats) | means, max(norms, default=0.0), dropped)
+        return seen.updated()
+
+    def gather(self, rows: Sequence[Row], choices: Sequence[Choice]) -> Gathered:
+        """The first half of an update that may be `behind`: gradients, no weight changed yet.
+
+        Nothing else may use the policy's module meanwhile. `finish` is the other half.
+        """
+        (part,) = split(bundle(rows, choices), 1)
+        micros = self._micros(rows, choices, part)
+        seen = Seen()
+        self._gather(micros, seen)
+        present = {
+            choice.prompt_ids: log_p
+            for micro in micros
+            for choice, log_p in zip(micro.choices, micro.log_p, strict=False)
+            if math.isfinite(log_p)
+        }
+        # what the weights that are about to change make of silence, not those that played
+        known = [replace(c, log_p=present.get(c.prompt_ids, c.log_p)) for c in choices]
+        return Gathered(seen, known)
+
+    def finish(self, gathered: Gathered, *, train_choice: bool) -> Updated:
+        """Step with the gradients, and let the choice take its own."""
+        self._advance(gathered.seen)
+        if gathered.choices:
+            self._choose(gathered.choices, train_choice)
+        return gathered.seen.updated()
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant, or down to 0 at the last step."""
@@ -160,8 +209,23 @@ class Updater:
         for micro in (micro for batch in batches for micro in batch):
             micro.old_BT = _score(micro, self.policy.loaded.module, self.policy.on()).logprobs_BT
 
+    def _gather(self, micros: Sequence[Micro], seen: Seen) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        for micro in micros:
+            loss, stats, extra = self._loss(micro)
+            if self._accumulate(loss):
+                seen.add(stats, extra)
+            else:
+                seen.dropped += 1
+
+    def _advance(self, seen: Seen) -> None:
+        seen.norms.append(self._step(self.optimizer, self.learning_rate()))
+        self.taken += 1
+
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
         scored = _score(micro, self.policy.loaded.module, self.policy.on())
+        if self.behind:
+            micro.log_p = scored.log_p_C.tolist()
         device = scored.mask_BT.device
         sizes = BatchSizes(lengths_S=micro.sizes.lengths_S.to(device))
         engine_BT = _padded([row.engine_logprobs for row in micro.rows], scored.mask_BT)
@@ -221,7 +285,7 @@ class Updater:
             clip_high=self.loss.clip_high or high,
             length_aware=self.updates > 1 if aware is None else aware,
             kl=self.loss.kl,
-            mismatch_cap=self.loss.mismatch_cap,
+            mismatch_cap=self.loss.mismatch_cap or (BEHIND_CAP if self.behind else None),
             max_length=self.loss.max_length or self.max_length,
         )
 
