@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("experiments/results"), help="where the JSON goes")
     add("--minutes", type=float, default=9.0, help="time box of this call, all names together")
     add("--resume", action="store_true", help="go on with what is in the run folder")
-    add("--only", default="", help="evaluations wanted, with commas between them")
+    add("--only", help="evaluations wanted, with commas between them; '' trains and measures none")
+    add("--tag", default="", help="name of a variant made by overrides, kept beside the others")
     add("--first", type=int, help="measure on the first so many test tasks only")
     add("--pack", action="store_true", help="also pack the run folder into --out, in parts")
     return parser
@@ -75,12 +76,13 @@ def _run_one(experiment: Experiment, args: argparse.Namespace, clock: Clock) -> 
         models=_models(experiment, args),
         runs=args.runs,
         overrides=tuple(one for one in args.what if "=" in one),
-        only=tuple(filter(None, args.only.split(","))),
+        only=None if args.only is None else tuple(filter(None, args.only.split(","))),
+        tag=args.tag,
         first=args.first,
     )
     if order.folder.exists() and not args.resume:
         raise ConfigError(f"`{order.folder}` exists: go on with --resume, or remove it")
-    print(f"== {experiment.name}, seed {order.seed}", flush=True)
+    print(f"== {order.name}, seed {order.seed}", flush=True)
     began = clock.spent
     try:
         finished = asyncio.run(run(order, clock, lambda line: print(line, flush=True)))
@@ -89,7 +91,8 @@ def _run_one(experiment: Experiment, args: argparse.Namespace, clock: Clock) -> 
             result.note_call(order, clock.spent - began)
             print(f"wrote {result.write(order, args.out)}", flush=True)
     if args.pack:
-        for part in packing.pack(order.folder, args.out):
+        keep = "best" if finished else "both"
+        for part in packing.pack(order.folder, args.out, keep=keep):
             print(f"wrote {part}", flush=True)
     return finished
 

@@ -29,22 +29,20 @@ DTYPES = ("none", "bfloat16", "float32")
 
 
 def pack(run: Path, out: Path, *, optimizer: str = "none", keep: str = "both") -> list[Path]:
-    """Write `NAME.tar.00`, `NAME.tar.01`, …; keep: best, last or both checkpoints."""
+    """Write `NAME.tar.00`, `NAME.tar.01`, …; keep: best, last or both checkpoints.
+
+    Where both are too large the last is kept, from which the run can go on, and counts as the best
+    until a better one comes.
+    """
     if not run.is_dir():
         raise ConfigError(f"`{run}` is not a run folder")
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as tar:
-        for path in sorted(run.rglob("*")):
-            inside = path.relative_to(run)
-            if path.is_file() and not {*inside.parts} & {*SKIPPED}:
-                _add(tar, str(Path(run.name) / inside), path.read_bytes())
-        for name, data in _checkpoints(run / "train" / "checkpoints", optimizer, keep):
-            _add(tar, f"{run.name}/train/checkpoints/{name}", data)
-    data = whole.getvalue()
+    data = _packed(run, optimizer, keep)
+    if len(data) > TOTAL_BYTES and keep == "both":
+        data = _packed(run, optimizer, "last")
     if len(data) > TOTAL_BYTES:
         raise ConfigError(
             f"{run.name} packs to {len(data) / 2**20:.0f} MiB, over {TOTAL_BYTES // 2**20}: "
-            "leave the optimiser out (--optimizer none) or keep one checkpoint (--keep best, last)"
+            "leave the optimiser out (--optimizer none), or train a LoRA of lower rank"
         )
     out.mkdir(parents=True, exist_ok=True)
     parts = [out / f"{run.name}.tar.{n:02d}" for n in range(-(-len(data) // PART_BYTES))]
@@ -73,6 +71,18 @@ def unpack(parts: list[Path], runs: Path) -> list[Path]:
             _widen(checkpoint)
         found.append(folder)
     return found
+
+
+def _packed(run: Path, optimizer: str, keep: str) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for path in sorted(run.rglob("*")):
+            inside = path.relative_to(run)
+            if path.is_file() and not {*inside.parts} & {*SKIPPED}:
+                _add(tar, str(Path(run.name) / inside), path.read_bytes())
+        for name, data in _checkpoints(run / "train" / "checkpoints", optimizer, keep):
+            _add(tar, f"{run.name}/train/checkpoints/{name}", data)
+    return whole.getvalue()
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -27,7 +27,7 @@ def result_of(order: Order) -> dict[str, Any]:
         model["path"] = Path(model.get("path", "pocket")).name
     calls = [json.loads(line) for line in read_lines(folder / "calls.jsonl")]
     result: dict[str, Any] = {
-        "experiment": order.experiment.name,
+        "experiment": order.name,
         "seed": order.seed,
         "finished": is_finished(order),
         "overrides": [*order.overrides, *([f"--first {order.first}"] if order.first else [])],

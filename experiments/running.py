@@ -52,27 +52,36 @@ class Order:
     """`base`, and `small` where there is one: as in a config's `models`."""
     runs: Path
     overrides: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    """Names of the evaluations wanted; all when empty."""
+    only: tuple[str, ...] | None = None
+    """Names of the evaluations wanted; all when not given."""
     first: int | None = None
     """Only so many test tasks, where that is fewer than the evaluation's own."""
 
+    tag: str = ""
+    """Tells a variant of an experiment, made by overrides, from the experiment itself."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment.name}+{self.tag}" if self.tag else self.experiment.name
+
     @property
     def folder(self) -> Path:
-        return self.runs / f"{self.experiment.name}-s{self.seed}"
+        return self.runs / f"{self.name}-s{self.seed}"
 
     @property
     def trained_in(self) -> Path:
-        return self.runs / f"{self.experiment.weights_of or self.experiment.name}-s{self.seed}"
+        return self.runs / f"{self.experiment.weights_of or self.name}-s{self.seed}"
 
     @property
     def wanted(self) -> dict[str, Evaluation]:
         known = self.experiment.evaluations
+        if self.only is None:
+            return dict(known)
         if unknown := [name for name in self.only if name not in known]:
             raise ConfigError(
                 f"--only: no evaluation `{unknown[0]}`; there are: {', '.join(known)}"
             )
-        return {name: one for name, one in known.items() if not self.only or name in self.only}
+        return {name: known[name] for name in self.only}
 
 
 def config_of(order: Order) -> Config:
@@ -87,10 +96,23 @@ def config_of(order: Order) -> Config:
     return parse_config(tree, experiment.name)
 
 
+def team_of(order: Order, name: str) -> TeamConfig:
+    """The team of an evaluation. Overrides of a trained agent hold here too, as do the prompts'."""
+    tree = deepcopy(order.experiment.evaluations[name].team)
+    trained = [role for role, agent in tree["agents"].items() if agent.get("trained")]
+    places = ["team.prompts=", *(f"team.agents.{role}." for role in trained)] if trained else []
+    for one in order.overrides:
+        if one.startswith(tuple(places)):
+            apply_override(tree, one.removeprefix("team."))
+    team = TeamConfig.model_validate(tree)
+    check_team(team, name)
+    return team
+
+
 async def run(order: Order, clock: Clock, say: Say) -> bool:
     """Do what is missing and fits the time box; True when nothing is."""
     config = config_of(order)
-    teams = {name: _team(name, one) for name, one in order.wanted.items()}
+    teams = {name: team_of(order, name) for name in order.wanted}
     _accept_other_hardware(order.trained_in / "train", config)
     missing = [name for name in teams if not outcome_path(order.folder, name).exists()]
     if not missing and (not order.experiment.trains or _is_trained(order)):
@@ -105,8 +127,10 @@ async def run(order: Order, clock: Clock, say: Say) -> bool:
 
 
 def is_finished(order: Order) -> bool:
+    """Whether everything the experiment asks for is there, wanted now or not."""
     trained = not order.experiment.trains or _is_trained(order)
-    return trained and all(outcome_path(order.folder, name).exists() for name in order.wanted)
+    measured = (outcome_path(order.folder, name) for name in order.experiment.evaluations)
+    return trained and all(path.exists() for path in measured)
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -244,7 +268,7 @@ async def _measure(
     if company.stage and any(agent.trained for agent in team.agents.values()):
         found |= base_loss(await _base_losses(episodes, company.stage), tasks)
     found["seconds"] = round(clock.spent - began, 1)
-    found["team"] = evaluation.team
+    found["team"] = team.model_dump(mode="json", exclude_defaults=True)
     _note(outcome_path(order.folder, name), found)
     right = found["right"]
     share = right.count("1") / max(1, len(right) - right.count("-"))
@@ -288,12 +312,6 @@ async def _base_losses(episodes: Iterable[Episode], stage: Stage) -> dict[str, t
                     nats, tokens = total.get(task_id, (0.0, 0))
                     total[task_id] = (nats - value, tokens + len(output))
     return {task: one for task, one in total.items() if math.isfinite(one[0])}
-
-
-def _team(name: str, evaluation: Evaluation) -> TeamConfig:
-    team = TeamConfig.model_validate(evaluation.team)
-    check_team(team, name)
-    return team
 
 
 def _file_name(name: str) -> str:

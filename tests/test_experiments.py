@@ -23,7 +23,7 @@ from experiments.catalogue import EXPERIMENTS, find
 from experiments.clock import RESERVE, Clock
 from experiments.outcomes import chosen, columns, spread
 from experiments.records import Results, difference
-from experiments.running import Order, config_of, run
+from experiments.running import Order, config_of, run, team_of
 from tacit.config import TaskConfig, TeamConfig
 from tacit.errors import ConfigError
 from tacit.learn.setup import check_training
@@ -109,6 +109,18 @@ def test_overrides_leave_the_catalogue_alone() -> None:
     changed = config_of(order_of("hint", Path("runs"), overrides=("train.steps=3",)))
     assert changed.train.steps == 3
     assert json.dumps(find("hint").config) == before
+
+
+def test_an_override_of_a_trained_agent_holds_when_it_is_measured() -> None:
+    overrides = (
+        "team.agents.hinter.max_tokens=64", "team.agents.actor.max_tokens=100",
+        "team.prompts=published",
+    )  # fmt: skip
+    order = order_of("hint", Path("runs"), overrides=overrides)
+    team = team_of(order, "trained")
+    assert (team.agents["hinter"].max_tokens, team.agents["actor"].max_tokens) == (64, 512)
+    assert team.prompts == "published"
+    assert team_of(order, "wrong teammate alone").prompts == "tagged", "nobody in it is trained"
 
 
 def test_the_page_speaks_only_of_what_the_catalogue_has() -> None:
@@ -254,7 +266,7 @@ def test_packing_keeps_what_it_says(
     with pytest.raises(ConfigError, match="missing or damaged"):
         packing.unpack(small[:-1], tmp_path / "torn")
     monkeypatch.setattr(packing, "TOTAL_BYTES", 20_000)
-    with pytest.raises(ConfigError, match="--keep"):
+    with pytest.raises(ConfigError, match="lower rank"):
         packing.pack(order.folder, tmp_path / "large")
 
 
@@ -419,7 +431,7 @@ def test_every_block_and_plot_survives_any_part_of_the_results(
         "validation": {"step": [0, 2], "accuracy": [0.1, 0.2], "tokens": [9.0, 8.0]},
         "curves": {name: [0.1, 0.2, 0.3] for name in curves},
     }
-    page = ""
+    tree: dict[str, Any] = {}
     for experiment in EXPERIMENTS.values():
         for seed in experiment.seeds:
             evaluations = {
@@ -441,7 +453,14 @@ def test_every_block_and_plot_survives_any_part_of_the_results(
             if experiment.trains:
                 tree["training"] = training
             (tmp_path / f"{experiment.name}-s{seed}.json").write_text(json.dumps(tree))
-        page = tables.render(template, Results.read(tmp_path))
+        tables.render(template, Results.read(tmp_path))
+    variant = tree | {
+        "experiment": "hint+faster", "overrides": ["optimizer.learning_rate=1e-4"],
+        "evaluations": {}, "training": training,
+    }  # fmt: skip
+    (tmp_path / "hint+faster-s0.json").write_text(json.dumps(variant))
+    page = tables.render(template, Results.read(tmp_path))
+    assert "`optimizer.learning_rate=1e-4`" in page and "20.0 at step 2" in page
     assert "not measured yet" not in page.lower() and "Not run" not in page
     assert "{{" not in page and "nan" not in page
     pictures = tables.files(Results.read(tmp_path), tmp_path / "docs" / "results.md")

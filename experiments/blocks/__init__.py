@@ -14,7 +14,13 @@ from experiments.blocks.agentpo import (
     samples_table,
 )
 from experiments.blocks.bars import accuracy, bars_table, change, problems, tokens
-from experiments.blocks.costs import frontier_table, pending, price_of_points, time_table
+from experiments.blocks.costs import (
+    frontier_table,
+    pending,
+    price_of_points,
+    time_table,
+    tried_table,
+)
 from experiments.blocks.dialogue import controls_table, dialogue_table, sizes_table
 from experiments.blocks.honesty import codes_table, leaks_table
 from experiments.blocks.pictures import PLOTS
@@ -44,4 +50,5 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "sizes": sizes_table,
     "time": time_table,
     "tokens": tokens,
+    "tried": tried_table,
 }

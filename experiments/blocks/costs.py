@@ -1,4 +1,7 @@
-"""What accuracy costs: the frontier, and the time that the experiments took."""
+"""What accuracy costs: the frontier, the time the experiments took, and what is still to do."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from experiments.blocks.rows import (
     CONSISTENCY,
@@ -10,7 +13,7 @@ from experiments.blocks.rows import (
     percent,
     table,
 )
-from experiments.catalogue import EXPERIMENTS
+from experiments.catalogue import EXPERIMENTS, Experiment
 from experiments.records import Results, on_shared
 
 
@@ -78,17 +81,54 @@ def time_table(results: Results) -> str:
 PHASES = ("rollout", "update", "evaluate")
 
 
+def tried_table(results: Results) -> str:
+    """Variants that were tried on the way, and how they did on validation tasks."""
+    rows = []
+    for name, runs in results.runs.items():
+        for seed, run in runs.items():
+            if "+" not in name or not run.get("training"):
+                continue
+            held_out = run["training"]["validation"]
+            best = max(range(len(held_out["step"])), key=lambda i: held_out["accuracy"][i])
+            rows.append(
+                (
+                    f"{name.partition('+')[0]}, seed {seed}",
+                    " ".join(f"`{one}`" for one in run["overrides"]),
+                    str(run["training"]["steps"]),
+                    percent(held_out["accuracy"][0]),
+                    f"{percent(held_out['accuracy'][best])} at step {held_out['step'][best]}",
+                    f"{held_out['tokens'][0]:.0f} → {held_out['tokens'][best]:.0f}",
+                )
+            )
+    head = (
+        "variant of", "changed", "steps", "validation %, untrained", "best", "generated tokens",
+    )  # fmt: skip
+    return table(head, rows)
+
+
 def pending(results: Results, item: str) -> str:
     """What of a section was not run, with its command and what it would take."""
     lines = []
     for one in EXPERIMENTS.values():
         if one.item != int(item):
             continue
-        done = {seed for seed, run in results.seeds(one.name).items() if run["finished"]}
-        if missing := [seed for seed in one.seeds if seed not in done]:
-            seeds = ", ".join(map(str, missing))
-            lines.append(
-                f"- {one.title} (seed {seeds}): `python -m experiments {one.name} --seed "
-                f"{missing[0]} --model MODEL --data DATA`, about {one.minutes:.0f} GPU minutes."
-            )
+        runs = results.seeds(one.name)
+        missing = [seed for seed in one.seeds if not (runs.get(seed) or {}).get("finished")]
+        if not missing:
+            continue
+        begun = [
+            f"seed {seed} lacks {', '.join(_unmeasured(one, runs[seed]))}"
+            for seed in missing
+            if seed in runs
+        ]
+        seeds = ", ".join(map(str, missing))
+        lines.append(
+            f"- {one.title} (seed {seeds}): `python -m experiments {one.name} --seed "
+            f"{missing[0]} --model MODEL --data DATA`, about {one.minutes:.0f} GPU minutes a seed"
+            f"{'; ' if begun else ''}{'; '.join(begun)}."
+        )
     return "\n".join(["Not run, or not to the end:", "", *lines]) if lines else ""
+
+
+def _unmeasured(experiment: Experiment, run: Mapping[str, Any]) -> list[str]:
+    return [name for name in experiment.evaluations if name not in run["evaluations"]]

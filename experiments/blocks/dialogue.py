@@ -6,6 +6,7 @@ from statistics import fmean, pstdev
 import numpy as np
 
 from experiments.blocks.rows import (
+    DIALOGUE_RUNS,
     SEVEN,
     SOLO,
     UNTRAINED_DIALOGUE,
@@ -58,9 +59,9 @@ def dialogue_table(results: Results) -> str:
 
 def controls_table(results: Results) -> str:
     rows = []
-    for name in ("gspo", *(n for n, e in EXPERIMENTS.items() if n.startswith("gspo-"))):
+    for name in DIALOGUE_RUNS:
         team, training = results.measured(name, "trained"), results.training(name)
-        if not team or not training or EXPERIMENTS[name].item != 3 or name == "gspo-math":
+        if not team or not training:
             continue
         norms = [n for one in training.values() for n in one["curves"]["train/gradient_norm"]]
         last = [_last(one["curves"].get("lambda/tokens")) for one in training.values()]

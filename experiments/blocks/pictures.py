@@ -1,15 +1,29 @@
 """The plots of the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from experiments import plots
-from experiments.blocks.rows import GSM8K, every
-from experiments.records import Results, on_shared
+from experiments.blocks.rows import DIALOGUE_RUNS, MATHS, SEVEN, every, teams_on
+from experiments.records import Measured, Results, on_shared
 
 
-def frontier_plot(results: Results) -> str | None:
-    teams = on_shared(*every(results, GSM8K))
-    if not teams:
+def _frontier(benchmark: str) -> Callable[[Results], str | None]:
+    def draw(results: Results) -> str | None:
+        teams = on_shared(*every(results, teams_on(benchmark)))
+        title = f"{benchmark}, {len(teams[0].ids)} problems" if teams else ""
+        return _against_tokens(title, teams)
+
+    return draw
+
+
+def controls_plot(results: Results) -> str | None:
+    """The dialogue's own frontier: dual control, fixed prices, and everything else tried."""
+    rows = [(name, name, "trained") for name in DIALOGUE_RUNS]
+    return _against_tokens("GSM8K, dialogue", every(results, rows))
+
+
+def _against_tokens(title: str, teams: Sequence[Measured]) -> str | None:
+    if len(teams) < 2:
         return None
     shown = [
         plots.Point(
@@ -18,11 +32,10 @@ def frontier_plot(results: Results) -> str | None:
             100 * team.accuracy.mean,
             100 * team.accuracy.low,
             100 * team.accuracy.high,
-            strong="trained" in team.label and "untrained" not in team.label,
+            strong=team.label.startswith(("trained", "gspo")),
         )
         for team in teams
     ]
-    title = f"GSM8K, {len(teams[0].ids)} problems"
     return plots.scatter(title, shown, "generated tokens a problem", "accuracy %")
 
 
@@ -64,7 +77,8 @@ def validation_plot(results: Results) -> str | None:
 
 _MODES = {f"silence-{mode}": mode for mode in ("arms", "floor", "none")}
 PLOTS: dict[str, Callable[[Results], str | None]] = {
-    "frontier-gsm8k": frontier_plot,
+    **{f"frontier-{name}": _frontier(name) for name in dict.fromkeys([*SEVEN, *MATHS])},
+    "controls": controls_plot,
     "validation": validation_plot,
     "silence": _training_plot(
         _MODES, "silence/hinter", "π(silence) of the hinter in training", "%", 100.0

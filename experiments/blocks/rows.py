@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from experiments.catalogue import EXPERIMENTS
 from experiments.records import Array, Difference, Measured, Results
 from tacit.statistics import Estimate
 from tacit.team.prompts import HELPING_PARTS
@@ -57,7 +58,33 @@ SEVEN = {
     "checkmate_in_one": ("gspo", "checkmate"),
 }
 """Where the trained dialogue's numbers of each benchmark are."""
-MATHS = ("math500", "amc23", "minerva_math", "olympiadbench", "aime24")
+DIALOGUE_RUNS = tuple(
+    name
+    for name, one in EXPERIMENTS.items()
+    if name.startswith("gspo") and one.item == 3 and name != "gspo-math"
+)
+"""The dialogue on GSM8K, and its controls."""
+MATHS: tuple[str, ...] = ("math500", "amc23", "minerva_math", "olympiadbench", "aime24")
+
+
+def teams_on(benchmark: str) -> tuple[Row, ...]:
+    """Every team that is measured on a benchmark."""
+    if benchmark == "gsm8k":
+        return GSM8K
+    rows: list[Row] = []
+    if benchmark in SEVEN:
+        rows += [
+            ("solo", "baselines-dialogue", f"solo, {benchmark}"),
+            ("untrained dialogue", "baselines-dialogue", f"untrained, {benchmark}"),
+            ("trained dialogue", *SEVEN[benchmark]),
+        ]
+    if benchmark in MATHS:
+        rows += [
+            ("solo, longer answers", "baselines-math", f"solo, {benchmark}"),
+            ("untrained hint, longer answers", "baselines-math", f"untrained hint, {benchmark}"),
+            ("trained hint, longer answers", "math-hint", f"trained, {benchmark}"),
+        ]
+    return tuple(rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
