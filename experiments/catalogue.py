@@ -21,6 +21,8 @@ SAMPLES = 500
 """Training tasks of one run, as AgentPO uses."""
 VALIDATION_FROM = 7000
 """GSM8K and MATH training tasks from here on (in shuffled order) are never trained on."""
+MATHS_TOKENS = 1024
+"""The Actor's cap on the five maths sets, whose answers are longer."""
 COSTLY = 256
 """Test tasks, the first ones, on which the dearest baselines are measured."""
 
@@ -429,8 +431,7 @@ def _item_5() -> Iterable[Experiment]:
 
 def _item_6() -> Iterable[Experiment]:
     sets = ("math500", "amc23", "minerva_math", "olympiadbench", "aime24")
-    tokens = 1024
-    trained = hint(tokens, trained=True)
+    trained = hint(MATHS_TOKENS, trained=True)
     config = merged(
         _HINT,
         {
@@ -447,7 +448,10 @@ def _item_6() -> Iterable[Experiment]:
         evaluations={
             f"{name}, {task}": Evaluation(team=team, tasks=_test(task))
             for task in sets
-            for name, team in (("solo", solo(tokens=tokens)), ("untrained hint", hint(tokens)))
+            for name, team in (
+                ("solo", solo(tokens=MATHS_TOKENS)),
+                ("untrained hint", hint(MATHS_TOKENS)),
+            )
         },
     )
     yield Experiment(

@@ -13,7 +13,7 @@ from experiments.blocks.agentpo import (
     maths_table,
     samples_table,
 )
-from experiments.blocks.bars import accuracy, bars_table, change, problems, tokens
+from experiments.blocks.bars import accuracy, bars_table, change, setting, tokens
 from experiments.blocks.costs import (
     frontier_table,
     pending,
@@ -44,8 +44,8 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "maths": maths_table,
     "pending": pending,
     "price": price_of_points,
-    "problems": problems,
     "samples": samples_table,
+    "setting": setting,
     "silence": silence_table,
     "sizes": sizes_table,
     "time": time_table,

@@ -1,7 +1,9 @@
 """What was to be shown, and whether it holds; and single numbers for sentences."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from experiments import catalogue
 from experiments.blocks.rows import (
     CONSISTENCY,
     DEBATE,
@@ -21,7 +23,6 @@ from experiments.blocks.rows import (
     points,
     table,
 )
-from experiments.catalogue import COSTLY
 from experiments.records import Measured, Results, difference, on_shared
 
 
@@ -107,5 +108,12 @@ def change(results: Results, first: str, evaluation: str, second: str, other: st
     return f"{points(test)}" if test else NOTHING
 
 
-def problems(results: Results) -> str:
-    return str(COSTLY)
+def setting(results: Results, path: str) -> str:
+    """A setting as the catalogue has it: `COSTLY`, or `hint.train.steps`."""
+    first, *rest = path.split(".")
+    if not rest:
+        return f"{getattr(catalogue, first):,}"
+    value: Any = catalogue.find(first).config
+    for key in rest:
+        value = value[key]
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
