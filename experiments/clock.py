@@ -1,12 +1,16 @@
 """The time box of one call: work stops cleanly before it is over and goes on in the next."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 RESERVE = 20.0
 """Seconds kept for saving weights and writing results."""
 MARGIN = 1.2
+RECENT = 25
+"""Steps looked back on: enough to hold one with an evaluation, few enough to forget the first,
+in which kernels are made."""
 
 
 @dataclass(slots=True)
@@ -15,7 +19,7 @@ class Clock:
     now: Callable[[], float] = time.monotonic
     began: float = field(init=False)
     _last: float | None = None
-    _longest: float = 0.0
+    _steps: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def __post_init__(self) -> None:
         self.began = self.now()
@@ -30,9 +34,9 @@ class Clock:
         return max(0.0, 60 * self.minutes - RESERVE - self.spent)
 
     def too_late(self) -> bool:
-        """Whether another step would not fit, going by the longest so far. Ask before each step."""
+        """Whether another step would not fit, going by recent ones. Ask before each step."""
         now = self.now()
         if self._last is not None:
-            self._longest = max(self._longest, now - self._last)
+            self._steps.append(now - self._last)
         self._last = now
-        return MARGIN * self._longest >= self.left
+        return MARGIN * max(self._steps, default=0.0) >= self.left

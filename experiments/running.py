@@ -22,7 +22,7 @@ from experiments.clock import Clock
 from experiments.outcomes import base_loss, columns, right_calls
 from tacit.config import Config, TaskConfig, TeamConfig, apply_override, parse_config
 from tacit.engine.base import Engine
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, GradingError
 from tacit.evaluate import evaluate_team
 from tacit.grading import grade
 from tacit.learn.checkpoint import Checkpoints
@@ -280,13 +280,26 @@ async def _measure(
 async def _single(
     episodes: Sequence[Episode], tasks: Sequence[Task], grader: Grader
 ) -> dict[str, list[bool]]:
-    """Every solver's answer of every episode, graded by itself."""
+    """Every solver's answer of every episode, graded by itself; one without a grade is left out."""
     by_id = {task.id: task for task in tasks}
-    rights: dict[str, list[bool]] = {}
-    for episode in episodes:
-        texts = [call.text for call in episode.calls if call.part == "solver"]
-        grades = await asyncio.gather(*(grader(by_id[episode.task_id], text) for text in texts))
-        rights[episode.task_id] = [one.right for one in grades]
+    said = [
+        (episode.task_id, call.text)
+        for episode in episodes
+        for call in episode.calls
+        if call.part == "solver"
+    ]
+
+    async def right(task: str, text: str) -> bool | None:
+        try:
+            return (await grader(by_id[task], text)).right
+        except GradingError:
+            return None
+
+    found = await asyncio.gather(*(right(task, text) for task, text in said))
+    rights: dict[str, list[bool]] = {task.id: [] for task in tasks}
+    for (task, _), one in zip(said, found, strict=True):
+        if one is not None:
+            rights[task].append(one)
     return rights
 
 
