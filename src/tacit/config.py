@@ -264,6 +264,8 @@ class TrainConfig(Section):
     """Episodes of one task that are compared with each other."""
     updates: PositiveInt = 1
     """Optimiser steps a batch."""
+    overlap: bool = False
+    """Play the next batch while this one is learned from, with weights one update behind."""
     advantage: Literal["grpo", "dr_grpo", "rloo", "gdpo", "batch"] = "grpo"
     dynamic_sampling: NonNegativeInt = 0
     """Rounds of fresh tasks drawn to replace groups without a signal; 0 is off."""

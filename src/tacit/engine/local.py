@@ -66,8 +66,12 @@ class LocalEngine:
         rows: int = 32,
         context: int | None = None,
         activate: Activate = nullcontext,
+        adopt: Callable[[], None] = lambda: None,
     ) -> None:
-        """`rows`: how many sequences decode together. `activate`: entered around forward passes."""
+        """`rows`: how many sequences decode together. `activate`: entered around forward passes.
+
+        `adopt`: takes over what was learned, where the learner has weights of its own.
+        """
         self.model = loaded.name
         self.policy = policy
         self.version = 0
@@ -77,6 +81,7 @@ class LocalEngine:
         self._rows = rows if rows == 1 else -(-rows // 8) * 8
         self._context = _context(loaded.module, context)
         self._activate = activate
+        self._adopt = adopt
         eos = getattr(loaded.module.generation_config, "eos_token_id", None)
         self._chat = Chat(loaded.tokenizer, loaded.name, eos)
         self._listeners = Listeners(self._chat)
@@ -132,7 +137,8 @@ class LocalEngine:
         self._prefills.clear()
 
     async def refresh(self, version: int) -> None:
-        """The weights it shares with the learner are another version now. Inside `paused()`."""
+        """The weights are another version now. Inside `paused()`."""
+        self._adopt()
         self.version = version
 
     @asynccontextmanager

@@ -16,6 +16,7 @@ from tacit.economy.reward import (
     repetition,
     reward_group,
 )
+from tacit.engine.silence import log_others
 from tacit.learn.advantage import ESTIMATORS, Difficulty, Group, difficulty
 from tacit.learn.batch import Choice as ChoiceRow
 from tacit.learn.batch import Row
@@ -234,7 +235,7 @@ def _rows(
                         policy=call.policy,
                         prompt_ids=call.prompt_ids,
                         output_ids=call.output_ids,
-                        engine_logprobs=call.logprobs,
+                        engine_logprobs=_engine_logprobs(call),
                         advantage=group.advantages[role][number],
                         sequence=sequences.setdefault(unit, len(sequences)),
                         weight=_weight(call, settings.floor),
@@ -265,6 +266,16 @@ def _marker_of(silent: Sequence[Episode], call: Call) -> tuple[int, ...]:
         for other in episode.calls
         if other.agent == call.agent and other.choice is Choice.SILENT
     )
+
+
+def _engine_logprobs(call: Call) -> tuple[float, ...]:
+    """As the policy draws the message. Under `floor` speech was drawn given that it is not silence,
+    which the row's weight makes up for: log π = log q + log(1 − p), as a whole.
+    """
+    if call.choice is not Choice.FLOOR or call.silent or call.silence_logprob is None:
+        return call.logprobs
+    first, *rest = call.logprobs
+    return (first + log_others(call.silence_logprob), *rest)
 
 
 def _weight(call: Call, floor: float) -> float:

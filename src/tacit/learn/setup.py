@@ -88,10 +88,10 @@ def check_training(config: Config) -> TeamConfig:
         raise ConfigError(
             "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
         )
-    if config.loss.mismatch_cap and config.silence.exploration == "floor":
+    if config.train.overlap and config.train.updates > 1:
         raise ConfigError(
-            "loss.mismatch_cap: under `silence.exploration: floor` the engine's log-probabilities "
-            "are those of the floored choice, which the weights correct already; leave it out"
+            "train.updates: under `train.overlap` a batch takes one update, "
+            "since the next batch is being played with the weights that it would change"
         )
     if config.reward.shape == "priced" and not (config.prices and config.budget.money):
         raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
@@ -104,10 +104,13 @@ async def open_cast(
     team: TeamConfig,
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
+    *,
+    apart: bool = False,
 ) -> AsyncIterator[Cast]:
     """Load models and build policies, without any data; close it all at the end.
 
-    `given` speaks for its roles instead of their own models.
+    `given` speaks for its roles instead of their own models. `apart` gives the learner modules of
+    its own, so that it can work while engines do.
     """
     given = given or {}
     engines: dict[str, Engine] = {}
@@ -117,16 +120,19 @@ async def open_cast(
         for name in _models(config, team, given):
             engines[name] = _open(name, config, team, loaded, account)
         names = policy_names(config, team)
-        for name in dict.fromkeys(team.agents[role].model for role in names):
+        models = dict.fromkeys(team.agents[role].model for role in names)
+        for name in models:
             if name not in loaded:
                 loaded[name] = _load(name, config)
         if all(one.module.device.type == "cpu" for one in loaded.values()):
             torch.use_deterministic_algorithms(True, warn_only=True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        bases = {role: loaded[team.agents[role].model] for role in names}
+        learned = {name: _learned(loaded[name], config, apart) for name in models}
+        bases = {role: learned[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
         for name, policy in policies.items():
-            trained_engines[name] = _serve(policy, config, engines)
+            own = loaded[policy.base.name] if apart else None
+            trained_engines[name] = _serve(policy, config, engines, own)
         by_role: dict[str, Engine] = {
             role: trained_engines[names[role]] if role in names else engines[agent.model]
             for role, agent in team.agents.items()
@@ -155,7 +161,7 @@ async def open_stage(config: Config, account: Account | None = None) -> AsyncIte
     train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
-    async with open_cast(config, team, account=account) as cast:
+    async with open_cast(config, team, account=account, apart=config.train.overlap) as cast:
         yield Stage(
             config=config,
             team=team,
@@ -213,12 +219,30 @@ def _load(name: str, config: Config) -> LoadedModel:
     return load_model(model.path, name=name, device=model.device, dtype=model.dtype)
 
 
-def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> TrainedEngine:
+def _learned(loaded: LoadedModel, config: Config, apart: bool) -> LoadedModel:
+    """What policies are built on: the model itself, or a copy that no engine uses."""
+    served_elsewhere = config.model_named(loaded.name).engine == "vllm"
+    untouched = config.policy.kind == "full" and not config.loss.kl
+    if not apart or served_elsewhere or untouched:
+        return loaded
+    from tacit.learn.handover import copied
+
+    return copied(loaded)
+
+
+def _serve(
+    policy: Policy, config: Config, engines: Mapping[str, Engine], own: LoadedModel | None
+) -> TrainedEngine:
+    """`own`: the frozen model of an engine that keeps its own copy of what learns."""
     model = config.model_named(policy.base.name)
     if model.engine == "vllm":
         from tacit.learn.handover import serve_policy
 
         return serve_policy(policy, model, engines.get(policy.base.name))
+    if own is not None:
+        from tacit.learn.handover import mirror
+
+        return mirror(policy, own, model)
     return LocalEngine(
         policy.loaded,
         policy=policy.name,
@@ -241,6 +265,7 @@ def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
         updates=config.train.updates,
         microbatch_tokens=config.train.microbatch_tokens,
         max_length=max(agent.max_tokens for agent in team.agents.values() if agent.trained),
+        behind=config.train.overlap,
     )
 
 

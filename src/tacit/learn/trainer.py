@@ -4,10 +4,11 @@ A run is its folder. Whatever may differ between equal runs (times) goes to `tim
 is the same line for line whether a run was interrupted or not.
 """
 
+import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
 from tacit.evaluate import Summary, evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
+from tacit.learn.ahead import Rollout
 from tacit.learn.batch import Choice, Row
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.credit import Batch, CreditSettings, Played, credit
@@ -39,7 +41,7 @@ from tacit.learn.setup import Stage
 from tacit.learn.silence import Warmup, step_warmup
 from tacit.learn.terms import credit_settings, dual_settings
 from tacit.learn.track import Fan
-from tacit.learn.update import Updated
+from tacit.learn.update import Gathered, Updated
 from tacit.runfolder import EPISODE, RunFolder
 from tacit.session import prices_of
 from tacit.types import Task
@@ -101,6 +103,8 @@ class Trainer:
     duals: dict[str, DualSettings] = field(init=False)
     credit_settings: CreditSettings = field(init=False)
     trackers: Fan = field(init=False)
+    ahead: Rollout | None = None
+    """The next step's groups, where they are already played."""
 
     def __post_init__(self) -> None:
         config = self.stage.config
@@ -157,15 +161,16 @@ class Trainer:
 
     async def _step(self) -> None:
         began = time.perf_counter()
-        played = await self._play()
+        rollout = self.ahead or await self._play(self.state.step + 1)
         rolled = time.perf_counter()
-        batch = credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
-        updated = await self._update(batch)
+        batch = credit(rollout.groups, self.stage.roles, self._multipliers(), self.credit_settings)
+        updated = await self._learn(batch)
         self.state.step += 1
-        numbers = self._numbers(batch, updated)
+        self.state.dropped += len(rollout.failed)
+        numbers = self._numbers(batch, updated) | self._about(rollout)
         self._control(batch)
         self._guard(batch, updated)
-        self._log(numbers, batch, rolled - began, time.perf_counter() - rolled)
+        self._log(numbers, batch, rollout, rolled - began, time.perf_counter() - rolled)
         train = self.stage.config.train
         last = self.state.step == train.steps or bool(self.state.stopped)
         due = train.evaluate_every and self.state.step % train.evaluate_every == 0
@@ -179,9 +184,9 @@ class Trainer:
         if due or last or self.state.step % train.checkpoint_every == 0:
             self._save()
 
-    async def _play(self) -> list[Played]:
-        """This step's groups; dead ones are replaced where dynamic sampling is on."""
-        train, step = self.stage.config.train, self.state.step + 1
+    async def _play(self, step: int) -> Rollout:
+        """A step's groups; dead ones are replaced where dynamic sampling is on."""
+        train = self.stage.config.train
         self.meter.failed.clear()
         played = await self.player.play(self.sampler.take(train.tasks_per_step), step)
         for _ in range(train.dynamic_sampling):
@@ -191,26 +196,64 @@ class Trainer:
                 break
             played = alive + await self.player.play(self.sampler.take(missing), step)
         self.state.position = self.sampler.position
-        self.state.dropped += len(self.meter.failed)
-        return played
+        return Rollout(tuple(played), tuple(self.meter.failed))
+
+    async def _learn(self, batch: Batch) -> dict[str, Updated]:
+        """Learn from a batch; under `overlap` the next one is played at the same time.
+
+        It is played with the weights that the gradients are taken at: they change when both are
+        done. So it will be one version behind when its turn comes.
+        """
+        train, self.ahead = self.stage.config.train, None
+        if not train.overlap:
+            return await self._update(batch)
+        try:
+            async with asyncio.TaskGroup() as both:
+                learning = both.create_task(asyncio.to_thread(self._gather, batch))
+                if self.state.step + 1 < train.steps:
+                    playing = both.create_task(self._play(self.state.step + 2))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        async with self._changing():
+            result = {
+                name: self.stage.updaters[name].finish(half, train_choice=self.state.warmup.over)
+                for name, half in learning.result().items()
+            }
+        if self.state.step + 1 < train.steps:
+            self.ahead = playing.result()
+        return result
 
     async def _update(self, batch: Batch) -> dict[str, Updated]:
         """One update of every policy, while none of their engines runs."""
+        async with self._changing():
+            return {
+                name: self.stage.updaters[name].update(*share, train_choice=self.state.warmup.over)
+                for name, share in self._shares(batch).items()
+            }
+
+    def _gather(self, batch: Batch) -> dict[str, Gathered]:
+        shares = self._shares(batch).items()
+        return {name: self.stage.updaters[name].gather(*share) for name, share in shares}
+
+    def _shares(self, batch: Batch) -> dict[str, tuple[list[Row], list[Choice]]]:
+        """Each policy's rows and choices, where it has any."""
+        shares = {}
+        for name in self.stage.updaters:
+            rows = [row for row in batch.rows if row.policy == name]
+            own = [i for i, choice in enumerate(batch.choices) if choice.policy == name]
+            if rows:
+                shares[name] = _renumbered(rows, batch, own)
+        return shares
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Inside, trained engines rest; afterwards they serve the next version."""
         async with AsyncExitStack() as stack:
             for engine in self.stage.trained_engines:
                 await stack.enter_async_context(engine.paused())
-            result = {}
-            for name, updater in self.stage.updaters.items():
-                rows = [row for row in batch.rows if row.policy == name]
-                if not rows:
-                    continue
-                own = [i for i, choice in enumerate(batch.choices) if choice.policy == name]
-                result[name] = updater.update(
-                    *_renumbered(rows, batch, own), train_choice=self.state.warmup.over
-                )
+            yield
             for engine in self.stage.trained_engines:
                 await engine.refresh(engine.version + 1)
-        return result
 
     def _multipliers(self) -> Multipliers:
         value = {name: dual.value for name, dual in self.state.duals.items()}
@@ -256,7 +299,6 @@ class Trainer:
         for name, dual in self.state.duals.items():
             numbers[f"budget/{name}"] = self.duals[name].budget
             numbers[f"lambda/{name}"] = dual.value
-        numbers["episodes/dropped"] = len(self.meter.failed)
         numbers["silence/warming"] = float(not self.state.warmup.over)
         for policy, one in updated.items():
             prefix = "train" if len(updated) == 1 else f"train/{policy}"
@@ -266,6 +308,14 @@ class Trainer:
             numbers[f"{prefix}/learning_rate"] = self.stage.updaters[policy].learning_rate()
             if (loss := self._base_loss(batch, policy)) is not None:
                 numbers[f"{prefix}/base_loss"] = loss
+        return numbers
+
+    def _about(self, rollout: Rollout) -> dict[str, float]:
+        numbers: dict[str, float] = {"episodes/dropped": len(rollout.failed)}
+        if self.stage.config.train.overlap:
+            learner, versions = self.state.step - 1, rollout.versions()
+            behind = sum(learner - version for version in versions)
+            numbers["episodes/behind"] = behind / max(1, len(versions))
         return numbers
 
     @torch.no_grad()
@@ -284,14 +334,19 @@ class Trainer:
         return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())
 
     def _log(
-        self, numbers: dict[str, float], batch: Batch, rollout_s: float, update_s: float
+        self,
+        numbers: dict[str, float],
+        batch: Batch,
+        rollout: Rollout,
+        rollout_s: float,
+        update_s: float,
     ) -> None:
         step = self.state.step
         line = {"step": step, **numbers}
         self.run.append("metrics.jsonl", json.dumps(line, allow_nan=False).encode())
         times = {"step": step, "rollout_s": rollout_s, "update_s": update_s}
         self._time(times)
-        for episode in self.meter.failed:
+        for episode in rollout.failed:
             whole = EPISODE.dump_json(episode)
             self.run.append(DROPPED, whole[:-1] + f',"step":{step}}}'.encode())
         if self.stage.config.train.save_episodes:
@@ -357,7 +412,8 @@ class Trainer:
 
     def _save(self) -> None:
         sizes = {name: _size(self.run.path / name) for name in REPLAYED}
-        state = {**self.state.to_json(), "sizes": sizes}
+        ahead = self.ahead.to_json() if self.ahead else None
+        state = {**self.state.to_json(), "sizes": sizes, "ahead": ahead}
         self.checkpoints.save(self.state.step, state, self.stage.updaters)
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
@@ -373,6 +429,7 @@ class Trainer:
             return False
         self.state = State.from_json(tree)
         self.sampler.position = self.state.position
+        self.ahead = Rollout.from_json(tree["ahead"]) if tree.get("ahead") else None
         for engine in self.stage.trained_engines:
             async with engine.paused():
                 await engine.refresh(self.state.step)
