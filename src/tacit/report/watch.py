@@ -188,10 +188,10 @@ class Handler(BaseHTTPRequestHandler):
                     shown = [int(one) for one in query.get("shown", "0").split(",") if one]
                     self._json(watched.overviews([n for n in shown if self._is_run(str(n))]))
                 case ["rows", run, source]:
-                    start = max(0, int(query.get("from", "0")))
-                    self._json(watched.rows(int(run), int(source), start))
+                    start = _place(query.get("from", "0"))
+                    self._json(watched.rows(_place(run), _place(source), start))
                 case ["piece", run, source, piece]:
-                    data = watched.piece(int(run), int(source), int(piece))
+                    data = watched.piece(_place(run), _place(source), _place(piece))
                     self._send(data, "application/json")
                 case _:
                     self._refuse(HTTPStatus.NOT_FOUND, "There is no such data.")
@@ -255,6 +255,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not worth a line each."""
+
+
+def _place(text: str) -> int:
+    """A number from an address, never one that counts from the end."""
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is no place")
+    return int(text)
 
 
 def _assets() -> dict[str, Path]:

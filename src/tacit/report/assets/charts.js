@@ -87,7 +87,7 @@ function pointsTrace(runs, run, kind, best) {
     text: some.map((p) => (named(p) ? `&nbsp; ${label(nameOf(runs, run, p))} &nbsp;` : "")), textposition: some.map((p) => sideOf(p, runs)), textfont: { size: 11, color: css("--soft") }, cliponaxis: false,
     error_y: { type: "data", symmetric: false, array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)), arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)), color: hue, thickness: 1, width: 0 },
     marker: { color: some.map((p) => (best.has(p) || p === run.trained ? hue : css("--panel"))), line: { color: hue, width: 2 }, size: some.map((p) => (p === run.trained ? 15 : 10)), symbol: team ? "diamond" : "circle" },
-    hovertemplate: some.map((p) => `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`),
+    hovertemplate: some.map((p) => `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens?.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`),
   };
 }
 
@@ -250,7 +250,7 @@ function drawCurves(runs) {
     const lines = linesOf(trained, chart);
     const card = cardFor(byId("curves-grid"), chart);
     card.root.hidden = !lines.length && chart.id !== "any";
-    if (card.root.hidden) absent.push(chart.title.toLowerCase());
+    if (card.root.hidden) absent.push(chart.title);
     else drawCard(card, chart, lines);
   }
   byId("curves-missing").textContent = absent.length ? `Not recorded in these runs: ${absent.join("; ")}.` : "";

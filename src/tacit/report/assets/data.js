@@ -39,7 +39,7 @@ class FileData {
   beside(key) {
     return new Promise((resolve, reject) => {
       this.waiting.set(key, resolve);
-      const script = h("script", { src: `${encodeURI(this.settings.pieces)}/${key}.js` });
+      const script = h("script", { src: `${encodeURIComponent(this.settings.pieces)}/${key}.js` });
       script.onload = () => script.remove();
       script.onerror = () => reject(new Error(`${this.settings.pieces}/${key}.js is missing: keep that folder beside this page`));
       document.head.append(script);

@@ -22,8 +22,8 @@ function eyebrow(run) {
 function oneRun(run) {
   const { trained, untrained } = run;
   const parts = [eyebrow(run)];
-  if (trained) parts.push(h("h1", { class: "claim" }, `${percent(trained.accuracy.mean)} solved, ${fixed(trained.tokens.mean)} tokens each`), h("p", { class: "lead" }, comparison(run)));
-  else if (untrained) parts.push(h("h1", { class: "claim" }, `Starts from ${percent(untrained.accuracy.mean)} solved, ${fixed(untrained.tokens.mean)} tokens each`), h("p", { class: "lead" }, "Held-out numbers of the trained team follow with its first evaluation."));
+  if (trained) parts.push(h("h1", { class: "claim" }, `${percent(trained.accuracy.mean)} solved, ${fixed(trained.tokens?.mean)} tokens each`), h("p", { class: "lead" }, comparison(run)));
+  else if (untrained) parts.push(h("h1", { class: "claim" }, `Starts from ${percent(untrained.accuracy.mean)} solved, ${fixed(untrained.tokens?.mean)} tokens each`), h("p", { class: "lead" }, "Held-out numbers of the trained team follow with its first evaluation."));
   else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
   else parts.push(h("h1", { class: "claim" }, "No evaluation yet"), h("p", { class: "lead" }, "This page shows what is in the run folder; held-out numbers appear with the first evaluation."));
   if (run.state.steps && run.state.step != null && !["finished", "stopped"].includes(run.state.status))
@@ -35,10 +35,10 @@ function oneRun(run) {
 // "Untrained it solved …; solo solves …": the other teams of the run, in one sentence each.
 function comparison(run) {
   const said = [];
-  if (run.untrained) said.push(`Untrained, the same team solved ${percent(run.untrained.accuracy.mean)} with ${fixed(run.untrained.tokens.mean)} tokens.`);
+  if (run.untrained) said.push(`Untrained, the same team solved ${percent(run.untrained.accuracy.mean)} with ${fixed(run.untrained.tokens?.mean)} tokens.`);
   for (const name of run.overview.solo) {
     const solo = run.points.find((p) => p.name === name);
-    if (solo) said.push(`Alone, the answering agent solves ${percent(solo.accuracy.mean)} with ${fixed(solo.tokens.mean)}.`);
+    if (solo) said.push(`Alone, the answering agent solves ${percent(solo.accuracy.mean)} with ${fixed(solo.tokens?.mean)}.`);
   }
   const tasks = run.trained?.tasks;
   if (tasks) said.push(`Measured on ${whole(tasks)} held-out tasks.`);
@@ -47,7 +47,7 @@ function comparison(run) {
 
 function bestClaim(run) {
   const best = frontierOf(run.points).at(-1);
-  return `${oneLine(best.name)} solves most: ${percent(best.accuracy.mean)}, ${fixed(best.tokens.mean)} tokens each`;
+  return `${oneLine(best.name)} solves most: ${percent(best.accuracy.mean)}, ${fixed(best.tokens?.mean)} tokens each`;
 }
 
 function tile(name, value, unit, note) {
@@ -59,16 +59,16 @@ const bounds = (e, show) => `${show(e.low)} to ${show(e.high)}`;
 function runTiles(run) {
   const now = run.trained ?? run.untrained, before = run.trained && run.untrained;
   const gain = before && 100 * (now.accuracy.mean - before.accuracy.mean);
-  const cut = before && before.tokens.mean ? 100 * (now.tokens.mean / before.tokens.mean - 1) : null;
+  const cut = before?.tokens?.mean && now.tokens ? 100 * (now.tokens?.mean / before.tokens?.mean - 1) : null;
   const tiles = [
     tile("Solved", points(now.accuracy.mean), "%", `95 %: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`),
-    tile("Tokens said", fixed(now.tokens.mean), "an episode", `${bounds(now.tokens, fixed)}${cut != null ? ` · ${signed(cut, 0)} %` : ""}`),
+    tile("Tokens said", fixed(now.tokens?.mean), "an episode", `${now.tokens ? bounds(now.tokens, fixed) : ""}${cut != null ? ` · ${signed(cut, 0)} %` : ""}`),
   ];
   const quiet = silenceOf(now);
   if (quiet) tiles.push(tile("Silent", percent(quiet.share, 0).replace(" %", ""), "% of the time", quiet.note));
-  if (run.budget.tokens) {
+  if (run.budget.tokens && now.tokens) {
     const lambda = run.metrics.columns["lambda/tokens"]?.findLast((v) => v != null);
-    tiles.push(tile("Token budget", fixed(now.tokens.mean / run.budget.tokens * 100, 0), "% used", `${whole(run.budget.tokens)} tokens an episode${lambda != null ? ` · λ ${lambda.toFixed(3)}` : ""}`));
+    tiles.push(tile("Token budget", fixed(now.tokens?.mean / run.budget.tokens * 100, 0), "% used", `${whole(run.budget.tokens)} tokens an episode${lambda != null ? ` · λ ${lambda.toFixed(3)}` : ""}`));
   } else if (now.generated_per_solved) tiles.push(tile("Tokens per solved task", fixed(now.generated_per_solved, 0), "", ""));
   if (now.money != null) tiles.push(tile("Money", now.money.toPrecision(3), "a task", ""));
   return tiles;
@@ -91,7 +91,7 @@ function severalRuns(runs) {
   if (!trained.length) return [h("h1", { class: "claim" }, title)];
   const groups = groupBy(trained, (run) => run.overview.repeats);
   const lines = [...groups.values()].map((group) => {
-    const accuracy = group.map((run) => run.trained.accuracy.mean), tokens = group.map((run) => run.trained.tokens.mean);
+    const accuracy = group.map((run) => run.trained.accuracy.mean), tokens = group.map((run) => run.trained.tokens?.mean);
     const name = oneLine(group[0].overview.name);
     return h("li", { class: "sure" }, group.length === 1
       ? `${oneLine(group[0].label)}: ${percent(accuracy[0])} solved, ${fixed(tokens[0])} tokens.`

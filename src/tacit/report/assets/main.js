@@ -36,11 +36,13 @@ function refreshSoon() {
 function draw() {
   const runs = shownRuns();
   document.title = runs.length === 1 ? `${oneLine(runs[0].label)} · Tacit` : "Tacit";
-  drawHeadline(runs);
-  drawFrontier(runs);
-  drawCurves(runs);
-  drawTalk(runs);
-  drawDetails(runs);
+  for (const [place, part] of [["headline", drawHeadline], ["frontier-chart", drawFrontier], ["curves-missing", drawCurves], ["flows", drawTalk], ["settings", drawDetails]])
+    try {
+      part(runs);
+    } catch (error) {
+      console.error(error);
+      fill(byId(place), h("p", { class: "missing" }, `This part cannot be drawn from what the run folder holds (${error.message}).`));
+    }
   page.talks.show(runs);
 }
 

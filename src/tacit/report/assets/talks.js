@@ -43,7 +43,7 @@ class Talks {
       return right > without ? "helped" : right < without ? "harmed" : "same";
     });
     one.change = columns.right.map((right, i) => {
-      const was = before && before.get(tasks[columns.task[i]]);
+      const was = before ? before.get(tasks[columns.task[i]]) : null;
       if (right == null || was == null) return null;
       return right > was ? "mended" : right < was ? "broken" : "same";
     });
