@@ -277,6 +277,11 @@ def test_shapes_of_prompts_hold_no_task() -> None:
     assert shape.messages[1].content == (
         "{question}\n\nA teammate's hint:\n<hint>\n{hint}\n</hint>"
     )
+    (foreign,) = prompt_shapes(calls, {"actor 2": "actor"}, None)
+    assert [message.content for message in foreign.messages] == [
+        "Solve it.",
+        "{what the program asks}",
+    ]
 
 
 def test_a_refusal_leaves_nothing(shared: Path, tmp_path: Path) -> None:

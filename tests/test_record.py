@@ -15,11 +15,13 @@ import torch
 from openai import APIStatusError, AsyncOpenAI, OpenAI
 
 from scripted_teams import SILENT, TASK, play, scripted, system, user
+from serving import ASKED, running
 from tacit.config import AgentConfig, ModelConfig, TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError, EngineError, Refused, RunError
 from tacit.rollout import Job, play_all
+from tacit.serve.team import TeamBackend
 from tacit.tasks import load_tasks
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
 from tacit.team.roster import Roster, build_roster, check_team
@@ -371,6 +373,16 @@ def test_a_config_is_refused_before_any_model_loads(options: Any, agent: Any, me
     config = TeamConfig(topology=OUTSIDE, agents={"actor": AgentConfig(**agent)}, options=options)
     with pytest.raises(ConfigError, match=message):
         check_team(config)
+
+
+def test_a_team_outside_is_served_as_one_model() -> None:
+    scripts = {"hinter": ["think of tens"], "actor": [r"\boxed{42}"]}
+    backend = TeamBackend("team", outside("hint_then_answer", scripts), "Box it.")
+    with running(backend) as server:
+        reply = server.post(ASKED | {"tacit": True}).json()
+    assert reply["choices"][0]["message"]["content"] == r"\boxed{42}"
+    assert reply["usage"]["completion_tokens"] == 4
+    assert [said["agent"] for said in reply["tacit"]["conversation"]] == ["hinter", "actor"]
 
 
 async def test_a_team_outside_is_trained_and_the_same_again(tmp_path: Path) -> None:

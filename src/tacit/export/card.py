@@ -9,7 +9,7 @@ import yaml
 from tacit import __version__
 from tacit.config import Config, TeamConfig
 from tacit.export.shapes import Shape
-from tacit.team.roster import find_topology
+from tacit.team.topologies import TOPOLOGIES
 from tacit.types import ChatMessage
 
 PRIVATE = ("folder", "base_url", "api_key_env", "prices", "concurrency", "rows", "trackers")
@@ -65,8 +65,8 @@ def _header(facts: Facts) -> str:
 
 def _title(facts: Facts) -> str:
     team = _team(facts.config)
-    summary = find_topology(team.topology).summary
-    meaning = f" ({summary})" if summary else ""
+    known = TOPOLOGIES.get(team.topology)  # one of the user's own need not be there any more
+    meaning = f" ({known.summary})" if known else ""
     roles = " and ".join(f"`{role}`" for role in facts.roles)
     what = "A LoRA adapter" if facts.forms[0] == "adapter" else "A whole model"
     budget = ", ".join(f"{value:g} {name}" for name, value in _budgets(facts.config).items())

@@ -22,6 +22,9 @@ from tacit.registry import check_name
 from tacit.runfolder import RunFolder
 from tacit.team.roster import agent_names
 
+OUTSIDE = "tacit.record:outside"
+"""The topology whose prompts a program of the user's own writes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -140,7 +143,7 @@ def _shapes(run: RunFolder, weights: Weights) -> list[Shape]:
         name: role for role in weights.roles for name in agent_names(role, team.agents[role].count)
     }
     calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
-    return prompt_shapes(calls, agents, team.prompts)
+    return prompt_shapes(calls, agents, None if team.topology == OUTSIDE else team.prompts)
 
 
 def _read(run: RunFolder, name: str) -> Any:

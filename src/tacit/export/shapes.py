@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tacit.team.prompts import FORMS, INTRODUCTIONS, PUBLISHED_USER, build
+from tacit.team.prompts import INTRODUCTIONS, PUBLISHED_USER, SILENCE_SENTENCE, build
 from tacit.types import Call, ChatMessage, Message
 
 
@@ -15,8 +15,11 @@ class Shape:
     messages: tuple[ChatMessage, ...]
 
 
-def prompt_shapes(calls: Iterable[Call], roles: Mapping[str, str], form: str) -> list[Shape]:
-    """One shape for each part that the agents of `roles` (name → role) were seen to play."""
+def prompt_shapes(calls: Iterable[Call], roles: Mapping[str, str], form: str | None) -> list[Shape]:
+    """One shape for each part that the agents of `roles` (name → role) were seen to play.
+
+    `form` is that of `tacit.team.prompts`, or None where a program outside wrote the prompts.
+    """
     seen: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
         if call.agent in roles:
@@ -24,12 +27,12 @@ def prompt_shapes(calls: Iterable[Call], roles: Mapping[str, str], form: str) ->
     return [Shape(role, _messages(part, some, form)) for (role, part), some in seen.items()]
 
 
-def _messages(part: str, calls: Sequence[Call], form: str) -> tuple[ChatMessage, ...]:
+def _messages(part: str, calls: Sequence[Call], form: str | None) -> tuple[ChatMessage, ...]:
     """Whatever is the same in all of them, word for word; what differs as a name in braces."""
-    system = {message.content for call in calls for message in call.messages[:-1]}
+    system = {m.content for call in calls for m in call.messages if m.role == "system"}
     told = tuple(ChatMessage("system", text) for text in system if len(system) == 1)
-    if part not in FORMS[form][0]:
-        return (*told, ChatMessage("user", "{question}"))
+    if form is None:
+        return (*told, ChatMessage("user", "{what the program asks}"))
     asked = " ".join(call.messages[-1].content for call in calls)
     heard = (
         [name for name, line in INTRODUCTIONS.items() if f"\n\n{line}\n<" in asked]
@@ -38,6 +41,12 @@ def _messages(part: str, calls: Sequence[Call], form: str) -> tuple[ChatMessage,
     )
     context = {name: [Message("{agent}", f"{{{name}}}")] for name in heard}
     built = build(
-        part, "{question}", context, agent="{agent}", instruction="{instruction}", form=form
+        part,
+        "{question}",
+        context,
+        agent="{agent}",
+        instruction="{instruction}",
+        form=form,
+        may_be_silent=any(SILENCE_SENTENCE in text for text in system),
     )
     return (*(told or built[:-1]), built[-1])
