@@ -3,7 +3,8 @@
 The same team is asked the same questions by the same number of clients, in turn straight through
 its engine in this process and over HTTP from `tacit serve` in another, round by round; a client
 asks again as soon as it is answered. Over HTTP all replies are streams. What the clients cost
-counts against the server, since they run on the same machine.
+counts against the server, since they run on the same machine. Beside it stands the processor time
+of a request, clients left out, which tells the same on a machine that has other work to do.
 
     python benchmarks/serve.py                    # a table; exit code 1 when the bar is missed
     python benchmarks/serve.py --out FILE         # and the numbers as JSON
@@ -45,12 +46,14 @@ class Measured:
     """One round: so many requests by so many clients."""
 
     requests_per_second: float
+    cpu_ms: float
+    """Processor time of a request where the engine runs."""
     seconds_p50: float
     seconds_p95: float
 
 
-async def measure(asks: Sequence[Ask], tasks: Sequence[Task]) -> Measured:
-    """Each client has a way to ask; they share the questions."""
+async def measure(asks: Sequence[Ask], tasks: Sequence[Task], pid: int) -> Measured:
+    """Each client has a way to ask; they share the questions. The engine runs in process `pid`."""
     left, seconds = list(reversed(tasks)), []
 
     async def client(ask: Ask) -> None:
@@ -59,15 +62,24 @@ async def measure(asks: Sequence[Ask], tasks: Sequence[Task]) -> Measured:
             await asyncio.create_task(_awaited(ask(task)))
             seconds.append(time.perf_counter() - began)
 
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), cpu_seconds(pid)
     async with asyncio.TaskGroup() as group:
         for ask in asks:
             group.create_task(client(ask))
-    took = time.perf_counter() - began
+    took, spent = time.perf_counter() - began, cpu_seconds(pid) - spent
     seconds.sort()
     return Measured(
-        len(tasks) / took, statistics.median(seconds), seconds[int(0.95 * (len(seconds) - 1))]
+        requests_per_second=len(tasks) / took,
+        cpu_ms=1e3 * spent / len(tasks),
+        seconds_p50=statistics.median(seconds),
+        seconds_p95=seconds[int(0.95 * (len(seconds) - 1))],
     )
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has spent so far, all its threads together (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _awaited(asked: Awaitable[None]) -> None:
@@ -113,10 +125,10 @@ class HttpClient:
 
 
 @contextmanager
-def server(source: str, places: int) -> Iterator[str]:
-    """`tacit serve` in a process of its own; its URL."""
+def server(source: str, places: int) -> Iterator[tuple[str, int]]:
+    """`tacit serve` in a process of its own: its URL and its id."""
     command = [sys.executable, "-m", "tacit.cli", "serve", source, "--port", "0", "--quiet"]
-    environment = os.environ | {"COLUMNS": "200", "TACIT_API_KEY": ""}
+    environment = os.environ | {"TACIT_API_KEY": ""}
     process = subprocess.Popen(
         [*command, "--places", str(places)], stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -126,7 +138,7 @@ def server(source: str, places: int) -> Iterator[str]:
         found = re.search(r" at (http\S+/v1),", line)
         if not found:
             raise RuntimeError(line + process.stderr.read())
-        yield found[1]
+        yield found[1], process.pid
     finally:
         process.terminate()
         process.communicate()
@@ -141,12 +153,13 @@ async def compare(
     trained = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     pairs = []
     async with open_roster(config, trained, {}) as roster:
-        with server(source, clients) as url:
+        with server(source, clients) as (url, pid):
             direct = [through_the_engine(roster)] * clients
             for number in range(rounds + 1):
                 some = tasks if number else tasks[:clients]  # first requests set things up
                 served = [HttpClient(url, config.name) for _ in range(clients)]
-                pairs.append((await measure(direct, some), await measure(served, some)))
+                alone = await measure(direct, some, os.getpid())
+                pairs.append((alone, await measure(served, some, pid)))
                 for client in served:
                     client.close()
                 _print(number, *pairs[-1])
@@ -157,7 +170,7 @@ def _print(number: int, engine: Measured, http: Measured) -> None:
     print(
         f"{number:>5} {engine.requests_per_second:>12.1f} {http.requests_per_second:>12.1f} "
         f"{100 * http.requests_per_second / engine.requests_per_second:>8.1f} "
-        f"{engine.seconds_p95:>12.2f} {http.seconds_p95:>12.2f}",
+        f"{engine.cpu_ms:>12.1f} {http.cpu_ms:>12.1f} {http.seconds_p95:>8.2f}",
         flush=True,
     )
 
@@ -167,6 +180,7 @@ def result_of(pairs: Sequence[tuple[Measured, Measured]]) -> dict[str, Any]:
     return {
         "share_of_engine_throughput": statistics.median(shares),
         "least": LEAST_SHARE,
+        "share_of_processor_time": statistics.median(e.cpu_ms / h.cpu_ms for e, h in pairs),
         "seconds_p95": statistics.median(http.seconds_p95 for _, http in pairs),
         "rounds": [{"engine": asdict(engine), "http": asdict(http)} for engine, http in pairs],
     }
@@ -180,7 +194,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write JSON there")
     chosen = parser.parse_args()
-    print("round    engine/s       http/s  share % engine p95 s   http p95 s")
+    print("round     engine/s       http/s  share %    engine ms      http ms    p95 s")
     pairs = asyncio.run(compare(chosen.source, chosen.clients, chosen.requests, chosen.rounds))
     result = result_of(pairs)
     share = result["share_of_engine_throughput"]

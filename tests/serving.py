@@ -92,7 +92,7 @@ def served(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1", "COLUMNS": "200"} | variables,
+        env=environment | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"} | variables,
     )
     try:
         assert process.stderr is not None

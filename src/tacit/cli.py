@@ -158,7 +158,7 @@ def serve(
     key_env: Annotated[
         str, typer.Option(help="Environment variable with the clients' key, or several.")
     ] = "TACIT_API_KEY",
-    without_key: Annotated[bool, typer.Option(help="Let everyone in.")] = False,
+    without_key: Annotated[bool, typer.Option("--without-key", help="Let everyone in.")] = False,
     instruction: Annotated[
         str | None, typer.Option(help="How to answer; default as in the config's tasks.")
     ] = None,
@@ -170,7 +170,7 @@ def serve(
     body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
-    quiet: Annotated[bool, typer.Option(help="No line for each request.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
     from tacit.config import load_config

@@ -46,7 +46,7 @@ class ServeOptions:
 async def run_serve(config: Config, options: ServeOptions, trained: Path | None) -> None:
     """Serve a config's team, with a run's trained weights where there is one."""
     if config.team is None:
-        raise ConfigError("`tacit serve` serves the config's `team:`, and there is none")
+        raise ConfigError("`tacit serve` serves the config's `team:`, and there is none: add it")
     team = config.team
     check_team(team)
     limits = replace(options.limits, keys=_keys(options))
@@ -154,4 +154,5 @@ def _say_where(name: str, sock: socket.socket, options: ServeOptions, keyed: boo
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
     key = f"with a key of {options.key_env}" if keyed else "without a key"
     before = f" in front of {options.actor_url}" if options.actor_url else ""
-    err.print(f"serving {name}{before} at {url}, {key}", highlight=False, markup=False)
+    said = f"serving {name}{before} at {url}, {key}"
+    err.print(said, highlight=False, markup=False, soft_wrap=True)
