@@ -238,3 +238,23 @@ async def _whole(folder: Path) -> list[Episode]:
 
 def _untimed(one: Episode) -> Episode:
     return replace(one, seconds=0.0, calls=tuple(replace(c, seconds=0.0) for c in one.calls))
+
+
+def test_what_is_asked_of_a_run_is_taken_once(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    assert not run.take("stop")
+    run.ask("stop")
+    run.ask("stop")
+    assert not run.take("save")
+    assert run.take("stop")
+    assert not run.take("stop")
+
+
+def test_each_start_is_a_line_with_its_command_and_versions(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.log_start()
+    run.log_start()
+    first, second = (json.loads(line) for line in read_lines(run.path / "started.jsonl"))
+    assert first.keys() == second.keys() == {"time", "command", "versions", "host", "pid"}
+    assert first["versions"].keys() >= {"python", "tacit", "torch", "transformers"}
+    assert first["pid"] == os.getpid()

@@ -19,7 +19,7 @@ from tacit.config import Config
 from tacit.console import err, percent
 
 BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 28
+_WIDTH = 24
 
 OnStep = Callable[[Mapping[str, float]], None]
 
@@ -88,13 +88,13 @@ class Shown:
         return (self.clock() - self.began) / done * (self.steps - self.step) if done else None
 
     def render(self) -> RenderableType:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim")
-        grid.add_column(style="cyan", no_wrap=True, min_width=_WIDTH)
-        grid.add_column(no_wrap=True, overflow="ellipsis")
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(style="cyan", no_wrap=True, width=_WIDTH)
+        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         if not self.history:
             waiting = "evaluating the untrained team" if not self.held_out else "playing"
-            grid.add_row("", f"{waiting} …", "")
+            grid.add_row("now", "", f"{waiting} …")
         for row in self._rows():
             grid.add_row(*row)
         return Panel(grid, title=self._title(), title_align="left", border_style="dim")
@@ -102,7 +102,11 @@ class Shown:
     def _rows(self) -> Iterator[tuple[str, RenderableType, str]]:
         if solved := self.history.get("solved"):
             line = sparkline(solved, _WIDTH, low=0.0, high=1.0)
-            yield "solved", line, f"{percent(solved[-1])} %{self._best()}"
+            yield "solved", line, f"{percent(solved[-1])} %"
+        if self.held_out:
+            line = sparkline([accuracy for _, accuracy, _ in self.held_out], _WIDTH, 0.0, 1.0)
+            step, accuracy, tokens = self.held_out[-1]
+            yield "held-out", line, f"{percent(accuracy)} %, {tokens:.1f} tokens at step {step}"
         if tokens := self.history.get("tokens"):
             budget = f" of {self.budget:g}" if self.budget else ""
             prices = "".join(f"   λ {name} {value:.3f}" for name, value in self.prices.items())
@@ -117,12 +121,6 @@ class Shown:
 
     def _title(self) -> Text:
         return Text.assemble((self.name, "bold"), f"  {clock_time(self.clock() - self.began)}")
-
-    def _best(self) -> str:
-        if not self.held_out:
-            return ""
-        step, accuracy, tokens = self.held_out[-1]
-        return f"   held-out {percent(accuracy)} %, {tokens:.1f} tokens at step {step}"
 
     def _pace(self) -> str:
         left = self.left_s()
