@@ -32,6 +32,7 @@ from tacit.learn.trainer import Trainer
 from tacit.rollout import Grader
 from tacit.runfolder import RunFolder, write_atomically
 from tacit.session import open_engines, tasks_of
+from tacit.tasks import drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Episode, Task
 
@@ -56,7 +57,6 @@ class Order:
     """Names of the evaluations wanted; all when not given."""
     first: int | None = None
     """Only so many test tasks, where that is fewer than the evaluation's own."""
-
     tag: str = ""
     """Tells a variant of an experiment, made by overrides, from the experiment itself."""
 
@@ -113,7 +113,9 @@ async def run(order: Order, clock: Clock, say: Say) -> bool:
     """Do what is missing and fits the time box; True when nothing is."""
     config = config_of(order)
     teams = {name: team_of(order, name) for name in order.wanted}
-    _accept_other_hardware(order.trained_in / "train", config)
+    if order.experiment.trains and not order.experiment.weights_of:
+        _accept_other_hardware(order.folder / "train", config)
+        RunFolder.check(order.folder / "train", config)
     missing = [name for name in teams if not outcome_path(order.folder, name).exists()]
     if not missing and (not order.experiment.trains or _is_trained(order)):
         return True
@@ -145,10 +147,9 @@ async def _train(order: Order, stage: Stage, clock: Clock, say: Say) -> bool:
             f"run that with seed {order.seed} first (`{order.trained_in}` has no finished training)"
         )
     if not _is_trained(order):
-        run = RunFolder.check(folder, stage.config)
         trainer = Trainer(
             stage,
-            run,
+            RunFolder(folder),
             on_step=lambda numbers: say(_line(numbers)),
             on_note=say,
             pause=clock.too_late,
@@ -184,7 +185,8 @@ def _accept_other_hardware(folder: Path, config: Config) -> None:
     if not path.exists():
         return
     run = RunFolder(folder)
-    before, now = run.read_json("config.json"), config.model_dump(mode="json")
+    before = parse_config(run.read_json("config.json"), str(path)).model_dump(mode="json")
+    now = config.model_dump(mode="json")
     for name, model in before["models"].items():
         if name in now["models"]:
             model.update({key: now["models"][name][key] for key in HARDWARE})
@@ -233,10 +235,19 @@ async def _open(
         async with open_stage(config) as stage:
             if len(stage.trained_engines) != 1:
                 raise ConfigError("experiments measure one policy: keep `policy.share: team`")
+            _keep_apart(stage, order.experiment)
             yield Company(engines=stage.engines, grader=stage.grader, stage=stage)
         return
     async with open_engines(config, teams) as engines:
         yield Company(engines=engines, grader=grade)
+
+
+def _keep_apart(stage: Stage, experiment: Experiment) -> None:
+    """Never train on a task that is measured, not even where two benchmarks share it."""
+    for evaluation in experiment.evaluations.values():
+        measured = tasks_of(TaskConfig.model_validate(evaluation.tasks))
+        stage.train_tasks, dropped = drop_leaks(stage.train_tasks, measured)
+        stage.dropped_leaks += dropped
 
 
 async def _measure(

@@ -77,6 +77,9 @@ def test_no_seed_trains_on_validation_or_test_tasks(name: str, data_dir: Path) -
         for evaluation in experiment.evaluations.values():
             tested = TaskConfig.model_validate(evaluation.tasks)
             assert not held_out & questions(tested, data_dir)
+            assert len(train & questions(tested, data_dir)) <= 2, (
+                "which are dropped before training"
+            )
 
 
 _QUESTIONS: dict[str, set[str]] = {}
@@ -185,6 +188,8 @@ async def test_a_run_is_stopped_moved_resumed_and_tabled(paused: Order, tmp_path
     heard = len(said)
     assert await run(moved, Clock(minutes=0), said.append)
     assert len(said) == heard, "a finished run does nothing more"
+    with pytest.raises(ConfigError, match=r"train\.steps differ"):
+        await run(replace(moved, overrides=("train.steps=9",)), Clock(minutes=0), said.append)
     result.note_call(moved, 1.0)
 
     written = result.write(moved, tmp_path / "results")
