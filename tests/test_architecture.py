@@ -44,7 +44,17 @@ ORDER = (
 POCKET_TOOLS = "pocket.*"
 """`tacit.pocket` alone says where the model lies; the programs that made it may use anything."""
 
-HEAVY = ("torch", "transformers", "peft", "openai", "math_verify", "sympy", "datasets", "chess")
+HEAVY = (
+    "torch",
+    "transformers",
+    "peft",
+    "openai",
+    "math_verify",
+    "sympy",
+    "datasets",
+    "chess",
+    "starlette",
+)
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
