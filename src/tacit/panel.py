@@ -105,8 +105,8 @@ class Shown:
             yield "solved", line, f"{percent(solved[-1])} %"
         if self.held_out:
             line = sparkline([accuracy for _, accuracy, _ in self.held_out], _WIDTH, 0.0, 1.0)
-            step, accuracy, tokens = self.held_out[-1]
-            yield "held-out", line, f"{percent(accuracy)} %, {tokens:.1f} tokens at step {step}"
+            step, accuracy, said = self.held_out[-1]
+            yield "held-out", line, f"{percent(accuracy)} %, {said:.1f} tokens at step {step}"
         if tokens := self.history.get("tokens"):
             budget = f" of {self.budget:g}" if self.budget else ""
             prices = "".join(f"   λ {name} {value:.3f}" for name, value in self.prices.items())
