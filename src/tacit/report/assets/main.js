@@ -112,7 +112,7 @@ addEventListener("beforeprint", () => {
   dress("light");
   draw();
   for (const element of [...pending.keys()]) drawPending(element);
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(chart, { width: chart.classList.contains("tall") ? 690 : 325, autosize: false });
+  for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(chart, { width: chart.classList.contains("tall") ? 640 : 310, autosize: false });
 });
 addEventListener("afterprint", () => {
   dress();
