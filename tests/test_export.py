@@ -222,7 +222,8 @@ def test_the_card_says_what_was_measured(shared: Path, tmp_path: Path) -> None:
     for agent in measured["agents"]:
         numbers = f"{agent['generated']:.1f} | {agent['prompt']:.1f} | {100 * agent['silence']:.0f}"
         assert f"| {agent['agent']} | pocket | 1.0 | {numbers} |" in body
-    assert "- budget: 18 tokens an episode" in body
+    state = json.loads((shared / "checkpoints" / "step-000002" / "state.json").read_text())
+    assert f"18 tokens an episode, λ {state['duals']['tokens']['value']:.3g} by then" in body
     assert "reply with exactly <silent> and nothing else." in body
     recipe = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", body, re.DOTALL)[0])
     assert recipe["policy"] == {"rank": 4} and recipe["team"]["topology"] == "hint_actor"
@@ -249,7 +250,7 @@ def test_the_program_in_the_card_runs(
 def test_a_card_of_an_unfinished_run_invents_nothing() -> None:
     config = tiny_config(
         models={"far": {"engine": "api", "model": "m", "base_url": "http://inside"}},
-        tasks={"name": "arithmetic", "folder": "/home/me"},
+        tasks={"name": "/home/me/sums.jsonl", "folder": "/home/me"},
         budget={"tokens": None},
     )
     facts = Facts(
@@ -258,8 +259,9 @@ def test_a_card_of_an_unfinished_run_invents_nothing() -> None:
     )  # fmt: skip
     card = model_card(facts)
     assert "The checkpoint of step 4 was not evaluated" in card
-    assert "base_model: org/base" in card and "No budget was set." in card
-    assert "inside" not in card and "/home/me" not in card, "where a run took place is private"
+    assert "base_model: org/base" in card and "with no budget" in card and "λ" not in card
+    assert "inside" not in card and "/home" not in card, "where a run took place is private"
+    assert "name: sums.jsonl" in card
 
 
 def test_shapes_of_prompts_hold_no_task() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -36,6 +37,7 @@ class Facts:
     paired: Mapping[str, Mapping[str, Any] | None]
     """Team → the trained team's accuracy minus that team's, on the same tasks."""
     lambdas: Mapping[str, float]
+    """What each budget's dual control had come to."""
     shapes: Sequence[Shape]
 
 
@@ -88,9 +90,9 @@ def _results(facts: Facts) -> Iterator[str]:
     share = 100 * facts.config.evaluation.confidence
     levels = list(facts.evaluated["accuracy_by_level"])
     yield (
-        f"{facts.evaluated['tasks']} held-out tasks of `{tasks.name}` ({tasks.split}), agents "
-        f"greedy, {share:g} % intervals. Tokens are what all agents of the team said, or read, in "
-        "an episode."
+        f"{facts.evaluated['tasks']} held-out tasks of `{_public(tasks.name)}` ({tasks.split}), "
+        f"the trained agents greedy, {share:g} % intervals. Tokens are what all agents of the team "
+        "said, or read, in an episode."
     )
     rows = [["team", "accuracy %", *levels, "tokens said", "tokens read"]]
     for name, one in {**facts.others, "**this checkpoint**": facts.evaluated}.items():
@@ -106,22 +108,28 @@ def _results(facts: Facts) -> Iterator[str]:
         )
     yield _table(rows)
     tests = [
-        f"- against {name}: {_interval(test['difference'], 100, signed=True)} points, "
-        f"p {test['p_mcnemar']:.2g} (McNemar)"
+        f"- against {name}: {_interval(test['difference'], 100, signed=True)} points, {_p(test)}"
         for name, test in facts.paired.items()
-        if test and test["p_mcnemar"] is not None
+        if test
     ]
     if tests:
         yield "Difference in accuracy on the same tasks:\n\n" + "\n".join(tests)
 
 
+def _p(test: Mapping[str, Any]) -> str:
+    if test["p_mcnemar"] is None:
+        return f"p {test['p_bootstrap']:.2g} (bootstrap)"
+    return f"p {test['p_mcnemar']:.2g} (McNemar)"
+
+
 def _economy(facts: Facts) -> Iterator[str]:
+    budgets = _budgets(facts.config)
+    if not (budgets or facts.evaluated):
+        return
     yield "## Token economy"
-    budgets = [
-        f"- budget: {value:g} {name} an episode, λ {facts.lambdas.get(name, 0.0):.3g} at the end"
-        for name, value in _budgets(facts.config).items()
-    ]
-    yield "\n".join(budgets) or "No budget was set."
+    for name, value in budgets.items():
+        reached = f", λ {facts.lambdas[name]:.3g} by then" if name in facts.lambdas else ""
+        yield f"Budget: {value:g} {name} an episode{reached}."
     if facts.evaluated is None:
         return
     rows = [["role", "model", "calls", "tokens said", "tokens read", "silent %", "by level"]]
@@ -151,6 +159,9 @@ def _recipe(facts: Facts) -> str:
 
 
 def _public(value: Any) -> Any:
+    """Without what is private; of a path from the root, its last name."""
+    if isinstance(value, str) and value.startswith(("/", "~")):
+        return Path(value).name
     if not isinstance(value, dict):
         return value
     return {key: _public(inner) for key, inner in value.items() if key not in PRIVATE}

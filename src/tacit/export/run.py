@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +44,9 @@ class Order:
 
 
 def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path]:
-    """Write the weights, one folder for each policy, and return the folders.
+    """Write the weights and return their folder, or one for each policy inside it.
 
-    A folder appears when it is whole.
+    It appears when it is whole.
     """
     run, config = RunFolder.existing(folder)
     if config.team is None:
@@ -57,19 +57,19 @@ def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path
     step = _step(checkpoints, order.checkpoint)
     policies = _policies(config, order.role)
     forms = order.forms(config.policy.kind)
-    top = out or folder / f"export-{step:06d}-{'-'.join(forms)}"
-    targets = {name: top if len(policies) == 1 else top / name for name in policies}
-    for target in targets.values():
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise ConfigError(f"`{target}` exists and is not empty: name another with --out")
-    checkpoints.state(step)
-    for name, target in targets.items():
-        weights = Weights(config, policies[name], name, checkpoints, step)
-        with _whole(target) as making:
-            _write(weights, forms, order.dtype, making)
-            card = model_card(_facts(run, weights, forms))
-            (making / "README.md").write_text(card, encoding="utf-8")
-    return list(targets.values())
+    target = out or folder / f"export-{step:06d}-{'-'.join(forms)}"
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"`{target}` exists and is not empty: name another with --out")
+    state = checkpoints.state(step)
+    inner = [Path() if len(policies) == 1 else Path(name) for name in policies]
+    with _whole(target) as making:
+        for (name, roles), place in zip(policies.items(), inner, strict=True):
+            weights = Weights(config, roles, name, checkpoints, step)
+            (making / place).mkdir(exist_ok=True)
+            _write(weights, forms, order.dtype, making / place)
+            card = model_card(_facts(run, weights, forms, state))
+            (making / place / "README.md").write_text(card, encoding="utf-8")
+    return [target / place for place in inner]
 
 
 def _write(weights: Weights, forms: tuple[str, ...], dtype: str, folder: Path) -> None:
@@ -88,13 +88,12 @@ def _step(checkpoints: Checkpoints, which: str) -> int:
     there = sorted(
         int(path.name.removeprefix("step-")) for path in checkpoints.folder.glob("step-*")
     )
-    if not there:
+    last = checkpoints.step("last")
+    if last is None:
         raise ConfigError(f"`{checkpoints.folder.parent}` has no checkpoint: train it first")
     if which in ("best", "last"):
         step = checkpoints.step(which)
-        step = checkpoints.step("last") if step is None else step
-        assert step is not None
-        return step
+        return last if step is None else step
     if not which.isdecimal() or int(which) not in there:
         known = ", ".join(map(str, there))
         raise ConfigError(f"--checkpoint {which}: name best, last or a step that is kept: {known}")
@@ -114,7 +113,9 @@ def _policies(config: Config, role: str | None) -> dict[str, list[str]]:
     }
 
 
-def _facts(run: RunFolder, weights: Weights, forms: tuple[str, ...]) -> Facts:
+def _facts(
+    run: RunFolder, weights: Weights, forms: tuple[str, ...], state: Mapping[str, Any]
+) -> Facts:
     summary: dict[str, Any] = _read(run, "summary.json") or {}
     others = {name: one for name, one in summary.get("teams", {}).items() if name != "trained"}
     if not others and (before := _read(run, "evals/eval-000000.json")) is not None:
@@ -130,7 +131,7 @@ def _facts(run: RunFolder, weights: Weights, forms: tuple[str, ...]) -> Facts:
         evaluated=_read(run, f"evals/eval-{weights.step:06d}.json"),
         others=others,
         paired=summary.get("trained_compared_with", {}) if best else {},
-        lambdas=summary.get("lambdas", {}),
+        lambdas={name: dual["value"] for name, dual in state.get("duals", {}).items()},
         shapes=_shapes(run, weights),
     )
 
