@@ -50,6 +50,8 @@ class Experiment:
     """With a `train` section it trains first; see `weights_of` for those who need not."""
     weights_of: str | None = None
     """Another experiment, whose run of the same seed this one measures further."""
+    budget_share: float | None = None
+    """budget.tokens as a share of what the untrained team generates on the validation tasks."""
     seeds: tuple[int, ...] = (0,)
 
     @property
@@ -230,16 +232,20 @@ _AGENTPO: Tree = {"loss": {"name": "grpo"}, "silence": {"exploration": "none"}}
 _HINT = _trained(hint(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO)
 _SILENT_HINT = _trained(
     hint(TRAINING_ACTOR_TOKENS, trained=True, silent=True),
-    budget={"tokens": 360},
+    budget={"control": "fixed", "tokens": 400, "weight_tokens": 0.2},
     silence={"exploration": "arms"},
 )
+"""The same fixed price in all three modes, so that only the way silence is explored differs."""
 _DIALOGUE = _trained(
     dialogue(TRAINING_ACTOR_TOKENS, trained=True),
-    budget={"tokens": 450, "turns": 3},
+    budget={"turns": 3, "rate": 0.02},
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
     train={"tasks_per_step": 16},
 )
+
+BUDGET_SHARE = 0.45
+"""Of the untrained dialogue's tokens: a little below the half that is asked for."""
 
 # --- the experiments -----------------------------------------------------------------------------
 
@@ -363,6 +369,7 @@ def _item_3() -> Iterable[Experiment]:
         title="Agent-GSPO: three agents, one policy, budgets of tokens and turns",
         minutes=14,
         config=_DIALOGUE,
+        budget_share=BUDGET_SHARE,
         evaluations={
             **_dialogue_checks(GSM8K),
             "checkmate": Evaluation(
@@ -374,7 +381,7 @@ def _item_3() -> Iterable[Experiment]:
     controls: dict[str, tuple[str, Tree]] = {
         "no-cost": (
             "λ = 0",
-            {"budget": {"tokens": None, "turns": None}, "reward": {"repetition": 0.0}},
+            {"budget": {"turns": None}, "reward": {"repetition": 0.0}},
         ),
         **{
             f"lambda-{weight}": (
@@ -399,6 +406,7 @@ def _item_3() -> Iterable[Experiment]:
             title=f"Dialogue control: {title}",
             minutes=11,
             config=merged(_DIALOGUE, change),
+            budget_share=None if name == "no-cost" else BUDGET_SHARE,
             evaluations=main,
         )
     yield Experiment(
@@ -406,12 +414,12 @@ def _item_3() -> Iterable[Experiment]:
         item=3,
         title="Agent-GSPO on MATH",
         minutes=18,
+        budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,
             {
                 "train_tasks": training_tasks("math", 0, level=LEVELS),
                 "tasks": MATH_VALIDATION,
-                "budget": {"tokens": 700},
             },
         ),
         evaluations=_on(MATH500, trained=dialogue(trained=True)),
@@ -520,6 +528,7 @@ def _item_7() -> Iterable[Experiment]:
         item=7,
         title="Agent-GSPO trained on MBPP's training split",
         minutes=18,
+        budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,
             {
@@ -540,6 +549,7 @@ def _item_7() -> Iterable[Experiment]:
         item=7,
         title="Agent-GSPO trained on StrategyQA's training split",
         minutes=12,
+        budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,
             {
@@ -558,11 +568,12 @@ def _item_7() -> Iterable[Experiment]:
             item=7,
             title=f"Agent-GSPO with {count} agents",
             minutes=6 + 4 * count,
+            budget_share=BUDGET_SHARE,
             config=merged(
                 _DIALOGUE,
                 {
                     "team": {"agents": {"agent": {"count": count}}},
-                    "budget": {"tokens": 300 + 50 * count, "turns": count},
+                    "budget": {"turns": count},
                 },
             ),
             evaluations=_on(
@@ -582,6 +593,7 @@ def _smoke() -> Experiment:
         item=0,
         title="The harness itself, on sums and the embedded model",
         minutes=0,
+        budget_share=0.5,
         config={
             "train_tasks": {"name": "arithmetic", "split": "train", "limit": 40},
             "tasks": {**tasks, "limit": 4},
@@ -589,7 +601,6 @@ def _smoke() -> Experiment:
             "team": _team("hint_actor", agents),
             "policy": {"rank": 4},
             "optimizer": {"learning_rate": 1.0e-3, "warmup_steps": 0},
-            "budget": {"tokens": 18},
             "silence": {"warmup_steps": 1},
             "train": {
                 "steps": 4,

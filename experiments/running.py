@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -29,11 +30,12 @@ from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.score import score
 from tacit.learn.setup import Stage, open_stage
 from tacit.learn.trainer import Trainer
-from tacit.rollout import Grader
+from tacit.rollout import Grader, Job, play_all
 from tacit.runfolder import RunFolder, write_atomically
 from tacit.session import open_engines, tasks_of
 from tacit.tasks import drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
+from tacit.team.team import Setting
 from tacit.types import Episode, Task
 
 SCORED_AT_ONCE = 16
@@ -91,6 +93,8 @@ def config_of(order: Order) -> Config:
     tree = deepcopy(merged(own, experiment.config))
     if seed and (tasks := tree.get("train_tasks")) and tasks.get("limit") and "offset" in tasks:
         tree["train_tasks"] = tasks | {"offset": seed * tasks["limit"]}
+    if (path := order.folder / "budget.json").exists():
+        tree["budget"] = tree.get("budget", {}) | {"tokens": json.loads(path.read_text())["tokens"]}
     for one in order.overrides:
         apply_override(tree, one)
     return parse_config(tree, experiment.name)
@@ -147,6 +151,7 @@ async def _train(order: Order, stage: Stage, clock: Clock, say: Say) -> bool:
             f"run that with seed {order.seed} first (`{order.trained_in}` has no finished training)"
         )
     if not _is_trained(order):
+        await _set_budget(order, stage, say)
         trainer = Trainer(
             stage,
             RunFolder(folder),
@@ -161,6 +166,21 @@ async def _train(order: Order, stage: Stage, clock: Clock, say: Say) -> bool:
         _note(order.trained_in / "trained.json", {"step": state.step, "stopped": state.stopped})
     await _load_best(folder, stage)
     return True
+
+
+async def _set_budget(order: Order, stage: Stage, say: Say) -> None:
+    """Where the budget is a share of the untrained team's tokens: see what those are, once."""
+    share, path = order.experiment.budget_share, order.folder / "budget.json"
+    given = any(one.startswith("budget.tokens=") for one in order.overrides)
+    if share is None or given or path.exists():
+        return
+    jobs = [Job(task, Setting(seed=order.seed)) for task in stage.test_tasks]
+    concurrency = stage.config.evaluation.concurrency
+    episodes = await play_all(stage.roster, jobs, concurrency=concurrency, grader=stage.grader)
+    tokens = fmean(episode.usage.generated for episode in episodes if episode.grade)
+    _note(path, {"untrained": round(tokens, 1), "tokens": round(share * tokens)})
+    stage.config = config_of(order)
+    say(f"untrained {tokens:.0f} tokens, budget {stage.config.budget.tokens:.0f}")
 
 
 def _is_trained(order: Order) -> bool:

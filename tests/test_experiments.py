@@ -194,6 +194,8 @@ async def test_a_run_is_stopped_moved_resumed_and_tabled(paused: Order, tmp_path
 
     written = result.write(moved, tmp_path / "results")
     tree = json.loads(written.read_text())
+    budget = json.loads((moved.folder / "budget.json").read_text())
+    assert tree["config"]["budget"]["tokens"] == round(0.5 * budget["untrained"]) > 10
     assert tree["finished"] and tree["training"]["steps"] == 4 and len(tree["calls"]) == 2
     assert list(tree["evaluations"]) == ["solo", "trained", "reworded"]
     assert tree["training"]["validation"]["step"] == [0, 2, 4]
