@@ -84,7 +84,6 @@ def train(config: str, folder: Path, *overrides: str) -> dict[str, Any]:
             [*command, "--out", str(folder), "--json"],
             check=True,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
             env={"OMP_NUM_THREADS": "1", **os.environ, "TACIT_BENCHMARK_KEY": "none"},
         )
     timing = (folder / "timing.jsonl").read_text().splitlines()
@@ -105,7 +104,7 @@ def speed(rounds: int, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, server(Path(name)) as url:
         for number in range(rounds):
             for way, seconds in ways.items():
-                cache = "off" if "no cache" in way else "greedy"
+                cache = "none" if "no cache" in way else "greedy"
                 config = NEAR if way == "near" else FAR.format(url=url, cache=cache)
                 done = train(config, Path(name) / f"{way} {number}", *short)
                 seconds.append(

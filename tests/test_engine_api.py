@@ -354,7 +354,7 @@ async def test_without_a_folder_or_with_the_cache_off_nothing_is_kept(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = serve(by=by_hash)
-    cases = [(None, {"cache_folder": str(tmp_path)}), (kept(tmp_path), {"cache": "off"})]
+    cases = [(None, {"cache_folder": str(tmp_path)}), (kept(tmp_path), {"cache": "none"})]
     for account, settings in cases:
         async with connected(server, account, **settings) as engine:
             await engine.generate(question(1))

@@ -108,7 +108,7 @@ def test_the_cap_and_the_manners_of_asking_may_change_and_are_written_down(tmp_p
     run = RunFolder.open(tmp_path / "run", richer)
     assert RunFolder.existing(run.path)[1] == richer
     with pytest.raises(ConfigError, match=r"models\.actor\.cache differ"):
-        RunFolder.open(tmp_path / "run", api_config(cache="off"))
+        RunFolder.open(tmp_path / "run", api_config(cache="none"))
 
 
 def test_a_setting_that_an_older_run_did_not_have_was_at_its_default(tmp_path: Path) -> None:

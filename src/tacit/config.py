@@ -83,7 +83,7 @@ class ModelConfig(Section):
     deadline: PositiveFloat = 300.0
     """api: seconds that a call may take, all its attempts and the waits between them."""
     retries: NonNegativeInt = 10
-    cache: Literal["off", "greedy", "all"] = "greedy"
+    cache: Literal["none", "greedy", "all"] = "greedy"
     """api: which answers a run keeps and never pays twice; `all` tells samples apart by seed."""
     cache_folder: str | None = None
     """api: where they are kept, to share them between runs; the run's own folder when not given."""

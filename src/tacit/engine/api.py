@@ -233,7 +233,7 @@ class ApiEngine:
 
 def _open_cache(config: ModelConfig, folder: Path | None) -> AnswerCache | None:
     """A run without a folder keeps nothing, whatever its config says."""
-    if folder is None or config.cache == "off":
+    if folder is None or config.cache == "none":
         return None
     place = Path(config.cache_folder) if config.cache_folder else folder
     return AnswerCache(place / (re.sub(r"[^\w.-]+", "_", str(config.model)) + ".jsonl"))
