@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     result: Numbers = {
-        "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
+        "command": "python benchmarks/gpu.py --small SMOLLM2-135M --large QWEN2.5-CODER-1.5B",
         "date": date.today().isoformat(),
         "gpu": torch.cuda.get_device_name(),
         "python": platform.python_version(),
@@ -132,7 +132,7 @@ def cycle(asked: argparse.Namespace) -> Numbers:
         pairs = [(ours.cycle(), trl.cycle()) for _ in range(asked.cycles + 1)][1:]
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return {
-        "setting": asdict(setting),
+        "setting": asdict(setting) | {"model": Path(setting.model).name},
         "ours": _summary(mine),
         "trl": _summary(theirs),
         "ratio": median(t.seconds / m.seconds for m, t in pairs),
@@ -224,7 +224,7 @@ async def _draw(engine: LocalEngine, prompts: list[tuple[int, ...]], new: int) -
 def update(asked: argparse.Namespace) -> Numbers:
     """Full fine-tuning of the large model on sequences of 512 tokens, nothing shared."""
     loaded = open_model(Setting(model=asked.large, device="cuda", dtype="bfloat16"))
-    weights = sum(weight.numel() for weight in loaded.module.parameters())
+    weights = _multiplied_weights(loaded.module)
     policy = build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind="full"), 0)["a"]
     updater = Updater(
         policy=policy,
@@ -259,6 +259,13 @@ def update(asked: argparse.Namespace) -> Numbers:
         "weights": weights,
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
     }
+
+
+def _multiplied_weights(module: Any) -> int:
+    """All weights but those that are only looked up; the head counts, tied to them or not."""
+    looked_up, head = module.get_input_embeddings().weight, module.get_output_embeddings().weight
+    every = sum(weight.numel() for weight in module.parameters())
+    return every if looked_up is head else every - int(looked_up.numel())
 
 
 def _update_s(updater: Updater, rows: list[Row]) -> float:
