@@ -202,6 +202,16 @@ def test_floor_weighs_what_was_drawn_more_often_than_the_policy_would() -> None:
     assert batch.groups[0].tokens == pytest.approx((2 * a + 3 * b) / (a + b))
 
 
+def test_floored_speech_is_told_as_the_policy_gives_it() -> None:
+    """It was drawn given that it is not silence: log π = log q + log(1 − p)."""
+    spoken = call("hinter", choice=Choice.FLOOR, silence_logprob=math.log(0.25))
+    quiet = silence(Choice.FLOOR, 0.25)
+    rows = judged(group(episode(1.0, spoken), episode(0.0, quiet)), floor=0.2).rows
+    assert sum(rows[0].engine_logprobs) == pytest.approx(-1.5 + math.log(0.75))
+    assert rows[0].engine_logprobs[1:] == spoken.logprobs[1:]
+    assert rows[1].engine_logprobs == quiet.logprobs
+
+
 def test_a_floored_episode_weighs_the_product_of_its_choices() -> None:
     def said(p: float) -> Call:
         return call("hinter", choice=Choice.FLOOR, silence_logprob=math.log(p))
