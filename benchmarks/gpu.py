@@ -264,7 +264,7 @@ def update(asked: argparse.Namespace) -> Numbers:
 def _multiplied_weights(module: Any) -> int:
     """All weights but those that are only looked up; the head counts, tied to them or not."""
     looked_up, head = module.get_input_embeddings().weight, module.get_output_embeddings().weight
-    every = sum(weight.numel() for weight in module.parameters())
+    every: int = sum(weight.numel() for weight in module.parameters())
     return every if looked_up is head else every - int(looked_up.numel())
 
 

@@ -19,6 +19,7 @@ from learn_parts import (
     weights_of,
 )
 from tacit.engine.load import LoadedModel
+from tacit.errors import RunError
 from tacit.learn import update as updating
 from tacit.learn.batch import Row
 from tacit.learn.loss import LossInputs
@@ -376,3 +377,12 @@ def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> No
     before = weights_of(fresh.policy)
     fresh.update(rows, [stale], train_choice=True)
     assert moved(before, fresh.policy) > 1e-4, "without it p would be pulled back"
+
+
+def test_out_of_memory_says_which_setting_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("tacit.learn.update.score", too_much)
+    with pytest.raises(RunError, match=r"lower train.microbatch_tokens \(now \d+\)"):
+        make_updater().update(make_rows(2), [], train_choice=False)

@@ -58,8 +58,8 @@ class ModelConfig(Section):
     engine: Literal["local", "vllm", "api"] = "local"
     path: str = "pocket"
     """local, vllm: `pocket`, a folder as `from_pretrained` reads it, or a Hub id."""
-    rows: PositiveInt = 32
-    """local, vllm: how many sequences are decoded together."""
+    rows: PositiveInt | None = None
+    """local, vllm: how many sequences are decoded together; 32 on a CPU, 256 on a GPU."""
     context: PositiveInt | None = None
     """local, vllm: the longest prompt plus answer, if shorter than the model's own."""
     device: str = "auto"

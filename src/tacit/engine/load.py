@@ -33,6 +33,11 @@ class LoadedModel:
     worker: Worker = field(default_factory=Worker)
 
 
+def default_rows(device: str) -> int:
+    """How many sequences decode together unless it is said."""
+    return 32 if device == "cpu" else 256
+
+
 def load_model(
     path: str, *, name: str | None = None, dtype: str = "auto", device: str = "auto"
 ) -> LoadedModel:

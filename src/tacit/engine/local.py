@@ -19,7 +19,7 @@ from tacit.engine.chat import Chat
 from tacit.engine.check import check_request
 from tacit.engine.lane import Lane
 from tacit.engine.listener import Listeners
-from tacit.engine.load import LoadedModel
+from tacit.engine.load import LoadedModel, default_rows
 from tacit.engine.plain import PlainLane
 from tacit.engine.probe import why_not_slots
 from tacit.engine.slots import Prefills, cache_length
@@ -63,7 +63,7 @@ class LocalEngine:
         loaded: LoadedModel,
         *,
         policy: str = "",
-        rows: int = 32,
+        rows: int | None = None,
         context: int | None = None,
         activate: Activate = nullcontext,
         adopt: Callable[[], None] = lambda: None,
@@ -77,6 +77,7 @@ class LocalEngine:
         self.version = 0
         """How many updates the weights have seen; the learner sets it inside `paused()`."""
         self._loaded = loaded
+        rows = rows or default_rows(loaded.module.device.type)
         # in eights, or torch's vector instructions would end inside a block of narrow rows
         self._rows = rows if rows == 1 else -(-rows // 8) * 8
         self._context = _context(loaded.module, context)

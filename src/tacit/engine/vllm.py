@@ -24,7 +24,7 @@ from tacit.config import ModelConfig
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.chat import Chat
 from tacit.engine.check import check_request
-from tacit.engine.load import load_tokenizer, model_folder
+from tacit.engine.load import default_rows, load_tokenizer, model_folder
 from tacit.engine.sampler import uniforms
 from tacit.engine.silence import SilenceOdds, along_marker, decide, log_others, marker_odds
 from tacit.engine.vllm_server import Drawn, Export, Server, VllmServer
@@ -246,7 +246,7 @@ def serve(name: str, config: ModelConfig, *, adapters: int = 0, rank: int = 0) -
     own = getattr(architecture.get_text_config(), "max_position_embeddings", None)
     server = VllmServer(
         str(folder),
-        rows=config.rows,
+        rows=config.rows or default_rows("cuda" if torch.cuda.is_available() else "cpu"),
         context=min(config.context, own or config.context) if config.context else None,
         dtype=config.dtype,
         kv_gib=config.kv_gib,

@@ -9,8 +9,8 @@ Knows one policy at a time. Not covered: where rewards and advantages come from 
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
+from tacit.errors import RunError
 from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, split
 from tacit.learn.loss import (
     CLIP_RANGES,
@@ -143,13 +144,14 @@ class Updater:
         """Learn from rows of this policy. While silence warms up its p is only held in place."""
         parts = split(bundle(rows, choices), self.updates)
         batches = [self._micros(rows, choices, part) for part in parts]
-        self._remember(batches[1:])
         seen = Seen()
-        for batch in batches:
-            self._gather(batch, seen)
-            self._advance(seen)
-        if choices:
-            self._choose(choices, train_choice)
+        with self._within_memory():
+            self._remember(batches[1:])
+            for batch in batches:
+                self._gather(batch, seen)
+                self._advance(seen)
+            if choices:
+                self._choose(choices, train_choice)
         return seen.updated()
 
     def gather(self, rows: Sequence[Row], choices: Sequence[Choice]) -> Gathered:
@@ -160,7 +162,8 @@ class Updater:
         (part,) = split(bundle(rows, choices), 1)
         micros = self._micros(rows, choices, part)
         seen = Seen()
-        self._gather(micros, seen)
+        with self._within_memory():
+            self._gather(micros, seen)
         present = {
             choice.prompt_ids: log_p
             for micro in micros
@@ -208,6 +211,17 @@ class Updater:
     def _remember(self, batches: list[list[Micro]]) -> None:
         for micro in (micro for batch in batches for micro in batch):
             micro.old_BT = _score(micro, self.policy.loaded.module, self.policy.on()).logprobs_BT
+
+    @contextmanager
+    def _within_memory(self) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise RunError(
+                "out of memory while learning: lower train.microbatch_tokens (now "
+                f"{self.microbatch_tokens}) or set train.gradient_checkpointing; "
+                "the run goes on from its last checkpoint"
+            ) from error
 
     def _gather(self, micros: Sequence[Micro], seen: Seen) -> None:
         self.optimizer.zero_grad(set_to_none=True)
