@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from tacit.engine.chat import Chat
 from tacit.engine.load import LoadedModel, load_model
@@ -109,6 +112,58 @@ def test_the_pocket_model_answers_the_same_in_llama_cpp(tmp_path: Path) -> None:
         assert answer["usage"]["completion_tokens"] == len(said)
 
 
+_ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+CUTS = {
+    "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "smollm": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    ),
+    "qwen2": pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_ENDS + r"\p{N}" + _REST), "isolated"), BYTES]
+    ),
+    "llama-bpe": pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_ENDS + r"\p{N}{1,3}" + _REST), "isolated"), BYTES]
+    ),
+}
+TEXTS = (
+    "It's 3.5% of €100, isn't it?\n\n  def f(x):\n\treturn x**2  # we'll see",
+    "Add 12345 and 678: WE'RE done.   Trailing blanks   ",
+    "naïve café, 東京タワー 2024, x_1=y_2;;; ...!?\r\nnext",
+)
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_llama_cpp_cuts_text_up_as_the_tokenizer_does(name: str, tmp_path: Path) -> None:
+    """Merges are learnt from the very texts, so that a cut at another place gives other ids."""
+    model = tiny_model()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = CUTS[name], decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        show_progress=False,
+        special_tokens=["<|pad|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    bpe.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", chat_template=model.tokenizer.chat_template
+    )
+    model.module.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    write_gguf(model.module, tokenizer, tmp_path / "it.gguf", "it")
+    field = gguf.GGUFReader(tmp_path / "it.gguf").get_field("tokenizer.ggml.pre")
+    assert field.contents() == name
+    server = serve(tmp_path / "it.gguf")
+    for text in TEXTS:
+        asked = {"content": text, "add_special": False}
+        theirs = httpx2.post(f"{server.listening_address}/tokenize", json=asked).json()["tokens"]
+        assert theirs == tokenizer.encode(text, add_special_tokens=False), text
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_weights_and_tokens_are_read_back(dtype: torch.dtype, tmp_path: Path) -> None:
     model = tiny_model("qwen2", vocab=320)  # more rows than tokens, as Qwen has
@@ -146,8 +201,6 @@ def test_positions_and_tokenizers_that_would_come_out_wrong_are_refused(tmp_path
     with pytest.raises(ConfigError, match="scales its positions by `linear`"):
         write_gguf(model.module, model.tokenizer, tmp_path / "it.gguf", "it")
     model = tiny_model()
-    from tokenizers import pre_tokenizers
-
     model.tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel()]
     )
