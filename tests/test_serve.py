@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -157,6 +158,19 @@ def test_earlier_turns_and_system_prompts_are_quoted_above_the_question() -> Non
     assert '<message from="assistant">\n2\n</message>' in first
 
 
+def test_half_a_character_is_read_and_answered() -> None:
+    seen: list[str] = []
+
+    def actor(request: Request) -> str:
+        seen.append(request.messages[-1].content)
+        return ANSWER
+
+    content = b'{"model": "team", "messages": [{"role": "user", "content": "caf\\u00e9 \\ud83d"}]}'
+    with running(solo(actor)) as server:
+        reply = httpx2.post(f"{server.url}/chat/completions", content=content)
+    assert reply.status_code == 200 and seen == ["café ?"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "param", "says"),
     [
@@ -223,9 +237,7 @@ def test_an_oversized_body_without_a_length_is_stopped_too(server: Running) -> N
     assert reply.status_code == 413
 
 
-@pytest.mark.parametrize(
-    "header", ["", "Bearer wrong", f"Basic {KEY}", "Bearer", f"Bearer x{KEY}"]
-)
+@pytest.mark.parametrize("header", ["", "Bearer wrong", f"Basic {KEY}", "Bearer", f"Bearer x{KEY}"])
 def test_a_wrong_key_gets_401(server: Running, header: str) -> None:
     for path in ("chat/completions", "models", "../metrics"):
         method = "POST" if path.startswith("chat") else "GET"
@@ -457,3 +469,14 @@ def test_stopping_never_hangs_and_tells_those_it_gives_up(how: str) -> None:
     assert reply.status_code == 503
     assert "shut down before the answer" in reply.json()["error"]["message"]
     assert held.cancelled == 1
+
+
+def test_stopping_does_not_wait_for_a_client_that_never_finishes_its_request() -> None:
+    with running(backend(), grace=0.2) as server:
+        port = int(server.url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as stalled:
+            stalled.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n")
+            stalled.sendall(b"content-length: 100\r\n\r\n{")
+            server.post()
+            server.stop()
+            server.wait()

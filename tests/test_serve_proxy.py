@@ -166,7 +166,7 @@ def test_a_collaborator_that_fails_costs_its_help_and_nothing_else(
     assert body["choices"][0]["message"]["content"] == "42"
     assert body["usage"]["total_tokens"] == 18
     assert "tacit_unhelped_total 1.0" in page
-    assert "no help for one request: EngineError" in caplog.text and "17" not in caplog.text
+    assert "no help for one request: EngineError" in caplog.text and "17 + 25" not in caplog.text
 
 
 def sse(*chunks: Any, end: str = "[DONE]") -> Answer:
@@ -215,6 +215,18 @@ def test_a_streams_usage_is_the_whole_teams() -> None:
     hinter = chunk["tacit"]["ledger"][0]["usage"]["total_tokens"]
     assert chunk["id"] == "up-1" and chunk["choices"] == []
     assert chunk["usage"]["total_tokens"] == 13 + hinter
+
+
+def test_a_character_cut_in_two_passes_in_both_halves() -> None:
+    whole, halves = (
+        completion("\ud83d"),
+        sse(piece({"content": "\ud83d"}), piece({"content": "\ude00"})),
+    )
+    with proxied([whole, halves]) as (server, _):
+        said = server.post(REQUEST).json()["choices"][0]["message"]["content"]
+        *data, _ = texts(server.post(REQUEST | {"stream": True}).text.splitlines())
+    assert said == "\ud83d"
+    assert [json.loads(d)["choices"][0]["delta"]["content"] for d in data] == ["\ud83d", "\ude00"]
 
 
 def test_a_server_that_does_not_stream_is_heard_all_the_same() -> None:
@@ -338,6 +350,13 @@ def test_other_headers_pass_and_other_paths_too() -> None:
     assert reply.json() == {"input": "x"} and reply.headers["x-theirs"] == "kept"
     headers = {name.lower(): value for name, value in actor.headers[0].items()}
     assert headers["openai-organization"] == "org-1"
+
+
+def test_an_actor_that_hangs_is_given_up_at_the_deadline() -> None:
+    with proxied([completion()], limits=Limits(deadline=0.3)) as (server, actor):
+        actor.delay = 2.0
+        late = [server.post(REQUEST), httpx2.post(f"{server.url}/embeddings", json={})]
+    assert [reply.status_code for reply in late] == [504, 504]
 
 
 def test_clients_may_ask_for_the_team_by_name() -> None:

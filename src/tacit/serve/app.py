@@ -4,13 +4,14 @@ Every reply that is not a success has OpenAI's error shape. Logs hold no text an
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -19,7 +20,7 @@ from tacit.serve.errand import Errand, EventStream
 from tacit.serve.gate import Gate
 from tacit.serve.keys import RateLimit, check_key, read_body
 from tacit.serve.metrics import CONTENT_TYPE, Metrics
-from tacit.serve.outside import Outside, told
+from tacit.serve.outside import Outside, json_response, told
 from tacit.serve.problem import Problem
 from tacit.serve.schema import Chat, parse_chat
 
@@ -75,7 +76,7 @@ class Service:
     async def health(self, request: Request) -> Response:
         state = "shutting down" if self.gate.closed else "ok"
         body = {"status": state, "inside": self.gate.inside, "waiting": self.gate.waiting}
-        return JSONResponse(body, 503 if self.gate.closed else 200)
+        return json_response(body, 503 if self.gate.closed else 200)
 
     async def show_metrics(self, request: Request) -> Response:
         self.admit(request)
@@ -83,18 +84,21 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         self.admit(request)
-        return JSONResponse(await self.backend.models(request.headers))
+        async with self.in_time(self.until()):
+            return json_response(await self.backend.models(request.headers))
 
     async def model(self, request: Request) -> Response:
         self.admit(request)
         name = request.path_params["name"]
-        for model in (await self.backend.models(request.headers))["data"]:
+        async with self.in_time(self.until()):
+            listed = await self.backend.models(request.headers)
+        for model in listed["data"]:
             if model["id"] == name:
-                return JSONResponse(model)
+                return json_response(model)
         raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
 
     async def chat(self, request: Request) -> Response:
-        until = asyncio.get_running_loop().time() + self.limits.deadline
+        until = self.until()
         self.admit(request)
         raw = await read_body(request, self.limits.body_bytes, self.limits.deadline)
         chat = parse_chat(raw, request.headers)
@@ -104,20 +108,30 @@ class Service:
         errand.task.add_done_callback(self._count)
         first = await errand.first(request.receive)
         if first is None:  # no stream, or none yet: a status can still tell of a failure
-            return JSONResponse((await errand.answer()).body)
+            return json_response((await errand.answer()).body)
         self.metrics.first_chunk(self._since(until))
         return EventStream(first, errand, until)
 
     async def _work(self, chat: Chat, emit: Emit, until: float) -> Answer:
-        try:
-            async with asyncio.timeout_at(until), self.gate.place():
-                answer = await self.backend.answer(chat, emit)
-        except TimeoutError:
-            seconds = f"{self.limits.deadline:g}"
-            raise Problem(504, f"there was no answer within {seconds} seconds") from None
+        async with self.in_time(until), self.gate.place():
+            answer = await self.backend.answer(chat, emit)
         self.metrics.answered(answer)
         self.metrics.chat(self._since(until), stream=chat.streams)
         return answer
+
+    @asynccontextmanager
+    async def in_time(self, until: float) -> AsyncIterator[None]:
+        """What is inside is given up at a moment of the event loop's clock."""
+        try:
+            async with asyncio.timeout_at(until):
+                yield
+        except TimeoutError:
+            seconds = f"{self.limits.deadline:g}"
+            raise Problem(504, f"there was no answer within {seconds} seconds") from None
+
+    def until(self) -> float:
+        """A request's deadline, if it came now."""
+        return asyncio.get_running_loop().time() + self.limits.deadline
 
     def _since(self, until: float) -> float:
         return asyncio.get_running_loop().time() - until + self.limits.deadline

@@ -39,8 +39,10 @@ def last_user(messages: Sequence[WireMessage]) -> int | None:
 
 
 def text_of(message: WireMessage) -> str:
-    """Its words; images and the like have none."""
+    """Its words; images have none, and half a character, which no model can read, becomes `?`."""
     if isinstance(message.content, list):
         texts = [part.get("text") for part in message.content if part.get("type") == "text"]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return message.content or ""
+        text = "\n".join(text for text in texts if isinstance(text, str))
+    else:
+        text = message.content or ""
+    return text.encode(errors="replace").decode()

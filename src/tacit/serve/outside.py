@@ -7,15 +7,18 @@ import logging
 import time
 import traceback
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.serve.gate import Gate
 from tacit.serve.metrics import Metrics
 from tacit.serve.problem import Problem
+from tacit.serve.schema import encoded
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +67,13 @@ async def told(request: Request, error: Exception) -> Response:
         error = Problem(error.status_code, _WORDS.get(error.status_code, error.detail))
     elif not isinstance(error, Problem):
         error = Problem(500, "an internal error")
-    return JSONResponse(error.body(), error.status, error.headers)
+    return json_response(error.body(), error.status, error.headers)
+
+
+def json_response(
+    body: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(encoded(body), status, headers, media_type="application/json")
 
 
 _WORDS = {

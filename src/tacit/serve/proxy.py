@@ -6,7 +6,6 @@ nothing to add, the request goes on as it came. A reply with tool calls is the a
 Collaborator that fails costs its help and nothing else.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -125,13 +124,14 @@ class ProxyBackend:
         """Everything else that an application may ask the Actor's server: passed on as it is."""
 
         async def pass_on(request: Request) -> Response:
+            until = service.until()
             service.admit(request)
             path = request.path_params["path"]
             if ".." in path.split("/"):
                 raise Problem(404, "there is nothing at this path")
             body = await read_body(request, service.limits.body_bytes, service.limits.deadline)
             path = f"{path}?{request.url.query}" if request.url.query else path
-            async with asyncio.timeout(service.limits.deadline), service.gate.place():
+            async with service.in_time(until), service.gate.place():
                 return await self._upstream.pass_on(request.method, path, request.headers, body)
 
         methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]

@@ -141,9 +141,12 @@ def chunk(chat: Chat, delta: Json, finish: str | None = None) -> Json:
 
 def event(data: Json) -> bytes:
     """One server-sent event."""
-    return (
-        b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-    )
+    return b"data: " + encoded(data) + b"\n\n"
+
+
+def encoded(data: Any) -> bytes:
+    """Compact JSON in ASCII, which can hold the halves into which servers cut a character."""
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def account(calls: Sequence[Call]) -> Json:

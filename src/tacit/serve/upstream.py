@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from tacit.errors import ConfigError
 from tacit.serve.problem import Problem
-from tacit.serve.schema import Json
+from tacit.serve.schema import Json, encoded
 
 CONNECT_SECONDS = 10.0
 _OF_ONE_HOP = {
@@ -95,7 +95,7 @@ class Upstream:
         self, method: str, path: str, headers: Mapping[str, str], body: Json | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """A reply that is not a refusal; whatever breaks while it is read is a Problem."""
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        content = None if body is None else encoded(body)
         with _failures():
             reply = await self._send(method, path, headers, content)
             try:
