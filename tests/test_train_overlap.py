@@ -191,3 +191,19 @@ async def test_several_updates_a_batch_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.updates: under `train\.overlap`"):
         await run_training(config, tmp_path / "run", as_json=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+async def test_on_a_gpu_too_everyone_works_with_the_weights_that_the_schedule_says(
+    tmp_path: Path,
+) -> None:
+    config = tiny_config(
+        models={"pocket": {"device": "cuda", "dtype": "float32"}},
+        train={**OVERLAP, "evaluate_every": 0},
+    )
+    async with open_stage(config) as stage:
+        await Trainer(stage, RunFolder(tmp_path)).train()
+    assert [line["episodes/behind"] for line in steps(tmp_path)] == [0, 1, 1, 1, 1]
+    assert steps(tmp_path)[0]["train/engine_gap"] < 1e-2
+    assert max(line["train/gradient_norm"] for line in steps(tmp_path)) > 0
