@@ -35,8 +35,8 @@ from tacit.runfolder import RunFolder
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage, Choice
 
-PROMPTS = 8
-TOKENS = 48
+PROMPTS = 6
+TOKENS = 32
 NOISE = 0.02
 """Standard deviation of the change of the weights, over that of the weights."""
 
@@ -129,6 +129,7 @@ def change(policy: Policy) -> None:
 
 async def refreshed(model: str, kind: str) -> dict[str, Any]:
     """Before an update, after it, and how far the greedy messages' odds moved."""
+    print(f"{kind}: starting vLLM", file=sys.stderr, flush=True)
     config = config_of(model, kind)
     assert config.team is not None
     names = policy_names(config, config.team)
@@ -139,11 +140,13 @@ async def refreshed(model: str, kind: str) -> dict[str, Any]:
     engine = serve_policy(policy, served, base)
     try:
         before = await compare(policy, engine)
+        print(f"{kind} before: {before}", file=sys.stderr, flush=True)
         first = await ask(engine, requests(engine, Choice.FREE, 0.0))
         change(policy)
         async with engine.paused():
             await engine.refresh(1)
         after = await compare(policy, engine)
+        print(f"{kind} after: {after}", file=sys.stderr, flush=True)
         second = await ask(engine, requests(engine, Choice.FREE, 0.0))
     finally:
         for one in (engine, base):
@@ -160,6 +163,7 @@ async def trained(model: str) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         async with open_stage(config) as stage:
             run = RunFolder.check(Path(folder) / "run", config)
+            print("training", file=sys.stderr, flush=True)
             await Trainer(stage, run, on_step=lines.append).train()
     wanted = ("step", "train/engine_gap", "train/gradient_norm", "accuracy/sampled")
     return [

@@ -115,7 +115,8 @@ class VllmServer:
             self._llm: Any = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         except Exception as error:  # of whatever kind: vLLM's processes report as they like
             raise ConfigError(
-                f"vLLM could not start with `{folder}`: {_one_line(error)}"
+                f"vLLM could not start with `{folder}` (the memory it takes follows from `kv_gib`, "
+                f"`context` and `rows`): {_one_line(error)}"
             ) from error
         self.context: int = self._llm.model_config.max_model_len
         self._numbers = count(1)
