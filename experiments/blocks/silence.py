@@ -60,7 +60,8 @@ def difficulty_table(results: Results, experiment: str) -> str:
         return MISSING
     solo, sampled, team = on_shared(solo, sampled, team)
     alone, together = solo.right_ST[0], team.right_ST
-    spoken = silent_share(team) < 1
+    quiet = silent_share(team)
+    spoken = quiet < 1
     successes = sampled.column("right_calls")[0]
     rows = []
     for low, high in (*BINS, (0, 8)):
@@ -73,8 +74,9 @@ def difficulty_table(results: Results, experiment: str) -> str:
         told = max(1, int(loud.sum()))
         rows.append(
             (
-                "all" if (low, high) == (0, 8) else f"{low} to {high} of 8",
+                _bin(low, high),
                 str(int(mine.sum())),
+                percent(float(quiet[:, mine].mean())),
                 percent(float(loud.mean())),
                 percent(float(np.nanmean(alone[mine]))),
                 percent(float(np.nanmean(together[:, mine]))),
@@ -84,7 +86,13 @@ def difficulty_table(results: Results, experiment: str) -> str:
             )
         )
     head = (
-        "the Actor alone solves", "problems", "spoke %", "solo %", "team %", "helped %",
+        "the Actor alone solves", "problems", "silent calls %", "spoke at all %", "solo %", "team %", "helped %",
         "harmed %", "no difference %",
     )  # fmt: skip
     return table(head, rows)
+
+
+def _bin(low: int, high: int) -> str:
+    if (low, high) == (0, 8):
+        return "all"
+    return f"{low} of 8" if low == high else f"{low} to {high} of 8"
