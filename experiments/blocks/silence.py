@@ -86,8 +86,8 @@ def difficulty_table(results: Results, experiment: str) -> str:
             )
         )
     head = (
-        "the Actor alone solves", "problems", "silent calls %", "spoke at all %", "solo %", "team %", "helped %",
-        "harmed %", "no difference %",
+        "the Actor alone solves", "problems", "silent calls %", "spoke at all %", "solo %",
+        "team %", "helped %", "harmed %", "no difference %",
     )  # fmt: skip
     return table(head, rows)
 
