@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -15,11 +16,18 @@ import pytest
 
 from scripted_teams import SILENT, scripted
 from serving import ASKED, Running, running, texts
-from tacit.engine.base import Request
+from tacit.config import TeamConfig
+from tacit.engine.base import Completion, Request
+from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import PromptTooLong
+from tacit.serve.actor import ActorEngine
 from tacit.serve.app import Limits
+from tacit.serve.keys import RateLimit
+from tacit.serve.problem import Problem
+from tacit.serve.proxy import ProxyBackend, with_foreign_actor
 from tacit.serve.team import TeamBackend
-from tacit.team.roster import Roster
+from tacit.serve.upstream import Upstream
+from tacit.team.roster import Roster, build_roster
 
 KEY = "sk-not-for-logs"
 HINT, ANSWER = "Add the tens first.", r"It is \boxed{42}."
@@ -348,6 +356,29 @@ def test_too_many_requests_a_minute_are_refused_for_that_key_alone() -> None:
     assert other.status_code == 200
 
 
+def test_a_rate_is_saved_up_and_forgotten() -> None:
+    now = 0.0
+    rate = RateLimit(60, clock=lambda: now)
+
+    def refused(client: str = "a") -> int:
+        """Seconds to wait, or 0 where it is let in."""
+        try:
+            rate.take(client)
+        except Problem as problem:
+            return int(problem.headers["retry-after"])
+        return 0
+
+    assert [refused() for _ in range(8)] == [0] * 6 + [1, 1]
+    now = 2.5
+    assert [refused() for _ in range(3)] == [0, 0, 1]
+    now = 1000.0
+    assert [refused() for _ in range(7)] == [0] * 6 + [1], "no more is saved than a tenth"
+    for number in range(30_000):
+        now += 1
+        refused(str(number))
+    assert len(rate._buckets) <= 10_000
+
+
 def test_a_team_that_is_late_is_given_up_at_the_deadline() -> None:
     held = Held()
     with running(solo(held), Limits(deadline=0.3)) as server:
@@ -359,16 +390,56 @@ def test_a_team_that_is_late_is_given_up_at_the_deadline() -> None:
 
 
 def test_a_stream_that_is_late_says_so_in_its_last_event() -> None:
-    class Tells(Held):
-        async def __call__(self, request: Request) -> str:
-            assert request.on_text
-            request.on_text("Well,")
-            return await super().__call__(request)
-
-    with running(solo(Tells()), Limits(deadline=0.4)) as server:
+    with running(telling(Tells()), Limits(deadline=0.4)) as server:
         *_, piece, last = texts(server.post(asked(stream=True)).text.splitlines())
-    assert json.loads(piece)["choices"][0]["delta"] == {"content": "Well,"}
+    assert json.loads(piece)["choices"][0]["delta"] == {"content": "It"}
     assert json.loads(last)["error"]["type"] == "timeout_error"
+
+
+class Tells(ScriptedEngine):
+    """Says its first word at once and the rest when it is let."""
+
+    def __init__(self) -> None:
+        self.held = Held()
+        super().__init__(self.held)
+
+    async def generate(self, request: Request) -> Completion:
+        first, _, _ = ANSWER.partition(" ")
+        assert request.on_text
+        request.on_text(first)
+        return await super().generate(replace(request, on_text=None))
+
+
+def telling(engine: Tells) -> TeamBackend:
+    team = TeamConfig.model_validate({"topology": "solo", "agents": {"actor": {}}})
+    return backend(build_roster(team, {"actor": engine}))
+
+
+def test_words_are_heard_while_the_rest_is_still_to_come() -> None:
+    tells = Tells()
+    with (
+        running(telling(tells)) as actor,
+        running(hinted(actor.url)) as server,
+        httpx2.stream(
+            "POST", f"{server.url}/chat/completions", json=asked(stream=True), timeout=20
+        ) as reply,
+    ):
+        lines = (line for line in reply.iter_lines() if line)
+        first = [next(lines) for _ in range(2)]
+        assert '"content":"It"' in first[1] and server.service.gate.inside == 1
+        tells.held.let()
+        *_, last = lines
+        assert last == "data: [DONE]"
+
+
+def hinted(url: str) -> ProxyBackend:
+    """A silent hinter in front of the Actor at a URL: two servers in a row."""
+    team = TeamConfig.model_validate(
+        {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
+    )
+    engines = {"hinter": ScriptedEngine(lambda request: SILENT), "actor": ActorEngine("team")}
+    roster = build_roster(with_foreign_actor(team), engines)
+    return ProxyBackend("proxy", roster, Upstream(url, None, pass_keys=True), None)
 
 
 @pytest.mark.parametrize("stream", [False, True])
