@@ -165,6 +165,21 @@ def test_conversations_are_filtered_searched_read_and_compared(tab: Tab, report:
     assert tab.errors == []
 
 
+def test_the_frontier_can_be_drawn_against_money(tab: Tab, tmp_path: Path) -> None:
+    for name, share, money in (("cheap", 0.5, 0.001), ("dear", 0.9, 0.02), ("beaten", 0.4, 0.01)):
+        estimate = {"mean": share, "low": share - 0.1, "high": share + 0.1}
+        summary = {"accuracy": estimate, "generated": estimate, "money": money}
+        write(tmp_path, f"evals/{name}.json", summary)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    draw_all(page)
+    page.get_by_label("Cost", exact=True).select_option("money")
+    until(lambda: "money a task" in page.inner_text("#frontier-chart"), "the axis of money")
+    joined = page.evaluate("document.getElementById('frontier-chart').data[0].x")
+    assert joined == [0.001, 0.02], "the beaten one is not on the frontier"
+    assert not page.locator("#sections a[href='#curves']").is_visible(), "nothing was trained"
+    assert tab.errors == []
+
+
 def test_help_is_judged_by_plays_without_it(tab: Tab, tmp_path: Path) -> None:
     hint, actor = call("hinter", "add"), call("actor", "4", "What is 2 + 2? add", round=1)
     helped = [episode(f"t/{n}", [hint, actor], n != 1) for n in range(3)]

@@ -70,6 +70,20 @@ def test_a_message_flows_to_whoever_read_it_and_silence_to_nobody(tmp_path: Path
     assert flow["links"] == [{"from": 0, "to": 1, "messages": 1, "tokens": 7}]
 
 
+def test_two_who_say_the_same_at_once_have_not_read_each_other(tmp_path: Path) -> None:
+    first = [call(name, "4", path_tokens=7) for name in ("a", "b")]
+    second = [call(name, "4", "What? They said 4", round=1, path_tokens=14) for name in ("a", "b")]
+    write(tmp_path, "episodes/debate.jsonl", episode("t", [*first, *second], True))
+    flow = source_of(opened(tmp_path), "debate")["flow"]
+    assert {(link["from"], link["to"]) for link in flow["links"]} == {
+        (0, 2),
+        (0, 3),
+        (1, 2),
+        (1, 3),
+    }
+    assert [node["depth"] for node in flow["nodes"]] == [0, 0, 1, 1]
+
+
 def test_a_piece_holds_the_whole_of_its_episodes(tmp_path: Path) -> None:
     lines = [
         episode(

@@ -16,18 +16,22 @@ class Flow:
     links: dict[tuple[Node, Node], dict[str, float]] = field(default_factory=dict)
 
     def add(self, calls: list[dict[str, Any]]) -> None:
-        """Count one episode. A message was read by whoever's prompt holds its text."""
+        """Count one episode. A message was read by whoever's prompt holds its text.
+
+        Two agents may say the same, so the reader's longest chain of tokens must have room for the
+        sender's too.
+        """
         self.episodes += 1
-        spoken: list[tuple[Node, int, str, int]] = []
+        spoken: list[tuple[Node, int, str, int, int]] = []
         for call in calls:
             node = (_whole(call.get("round")), str(call.get("agent", "?")))
             tokens = _whole(_usage(call).get("generated"))
             text = call.get("text")
             text = text.strip() if isinstance(text, str) else ""
             prompt = "\n".join(str(message.get("content", "")) for message in messages_of(call))
-            depth = node[0]
-            for other, before, said, size in spoken:
-                if said and said in prompt:
+            depth, path = node[0], _whole(call.get("path_tokens"))
+            for other, before, said, size, earlier in spoken:
+                if said and said in prompt and (not path or earlier + tokens <= path):
                     depth = max(depth, before + 1)
                     _count(self.links.setdefault((other, node), {}), size)
             silent = bool(call.get("silent"))
@@ -37,7 +41,7 @@ class Flow:
             sums["hushed"] += tokens * silent
             sums["depth"] = max(sums["depth"], depth)
             if not silent:
-                spoken.append((node, depth, text, tokens))
+                spoken.append((node, depth, text, tokens, path))
 
     def to_json(self) -> dict[str, Any]:
         places = {node: place for place, node in enumerate(self.nodes)}

@@ -15,7 +15,7 @@ function drawTalk(runs) {
   if (!choices.length) return;
   fill(byId("talk-controls"), choice("Size by", [["tokens", "tokens"], ["messages", "messages"]], talkView.unit, (unit) => { talkView.unit = unit; drawTalk(runs); }));
   const run = runs[0], has = (key) => choices.some((c) => c[0] === key);
-  const wanted = [run.untrained?.name ?? choices[0][2].source.name, run.trained?.name ?? choices.at(-1)[2].source.name].map((name) => `${run.id}/${name}`);
+  const wanted = [run.untrained ?? mostTalk(run), run.trained ?? frontierOf(run.points).at(-1)].map((point) => `${run.id}/${point?.name}`);
   talkView.sides = talkView.sides.map((side, n) => (has(side) ? side : has(wanted[n]) ? wanted[n] : choices[n % choices.length][0]));
   const shownSides = talkView.sides[0] === talkView.sides[1] && choices.length === 1 ? [0] : [0, 1];
   const flows = shownSides.map((n) => choices.find((c) => c[0] === talkView.sides[n])[2]);
@@ -24,6 +24,8 @@ function drawTalk(runs) {
   fill(byId("flows"), shownSides.map((n) => flowPanel(runs, choices, n, flows[n] ?? flows[0], most, rows)));
   drawSilence(runs);
 }
+
+const mostTalk = (run) => run.points.reduce((most, p) => ((p.tokens?.mean ?? 0) > (most?.tokens?.mean ?? -1) ? p : most), null);
 
 function flowPanel(runs, choices, n, { run, source }, most, rows) {
   const flow = source.flow, per = (value) => value / flow.episodes;

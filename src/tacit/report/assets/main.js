@@ -43,7 +43,7 @@ function draw() {
       console.error(error);
       fill(byId(place), h("p", { class: "missing" }, `This part cannot be drawn from what the run folder holds (${error.message}).`));
     }
-  page.talks.show(runs);
+  page.talks.show(runs).then(() => { for (const link of byId("sections").children) link.hidden = document.querySelector(link.hash).hidden; });
 }
 
 function drawRuns() {
