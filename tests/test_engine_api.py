@@ -540,6 +540,17 @@ async def test_a_server_that_comes_back_is_asked_again(
         assert (await engine.generate(question(1))).text == "four"
 
 
+async def test_a_deadline_that_passes_in_the_queue_is_told_in_the_servers_words(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_limits, "MINUTE", 0.6)
+    server = serve(failure(503, "busy"))
+    async with connected(server, requests_per_minute=1, deadline=0.3) as engine:
+        with pytest.raises(EngineError, match=r"busy.*tried once"):
+            await engine.generate(question(1))
+    assert len(server.asked) == 1
+
+
 def test_waits_grow_and_differ() -> None:
     random.seed(0)
     waits = [[api_limits.backoff(attempt) for _ in range(50)] for attempt in range(12)]

@@ -194,6 +194,24 @@ async def test_the_hint_free_answer_is_asked_once_a_task(
     )
 
 
+async def test_a_critics_drafts_are_asked_for_online_and_once_a_task(
+    serve: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = serve()
+    team = {
+        "topology": "critic_actor",
+        "agents": {"actor": {"max_tokens": 16}, "critic": {"max_tokens": 32, "trained": True}},
+    }
+    told_to = config(server, tmp_path, team=team, train_tasks={"limit": 2})
+    await run_training(told_to, tmp_path / "run", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    asked = [json.dumps(sent["messages"]) for sent in server.asked]
+    drafts = [one for one in asked if "Solution so far" not in one]
+    assert len(drafts) == len(set(drafts)) == 2 + 4
+    assert len(asked) > len(drafts), "and there were revisions"
+    assert sum(told["teams"]["untrained"]["changed"].values()) == 4
+
+
 async def test_a_changed_model_is_said(
     serve: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,8 @@ class ApiEngine:
         self._gate = Gate(config.concurrency, config.requests_per_minute, config.tokens_per_minute)
         self._patience = Patience(config.deadline)
         self._cache = _open_cache(config, self._account.cache)
-        self._seen = {s for m, s in self._account.served.items() if m == self.model}
+        self._served = self._account.served.get(self.model)
+        self._seen = {self._served}
         self._refusal: str | None = None
         self._generated: float | None = None
         """A running mean, to guess what a call will come to."""
@@ -139,20 +140,23 @@ class ApiEngine:
 
     async def _ask(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> Completion:
         """One answer, after as many attempts as it takes and patience allows."""
-        asked_at, began = now(), None
+        asked_at, began, failure = now(), None, None
         for attempt in count():
             async with self._gate.attempt(
                 self._expected(messages, body), lambda: self._check(asked_at)
             ) as settle:
                 started = now()
                 began = began or started
+                left = self._patience.left(began)
+                if failure and left <= 0:
+                    raise failure
                 try:
-                    answer = await self._attempt(messages, body, self._patience.left(began))
+                    answer = await self._attempt(messages, body, left)
                     settle(answer.usage.total)
                     self._charge(answer)
                     return answer
                 except (self._errors, Broken) as error:
-                    wait = self._failed(error, attempt, began, started)
+                    failure, wait = self._failed(error, attempt, began, started)
             await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt raises")
 
@@ -171,8 +175,10 @@ class ApiEngine:
             raise Broken(f"no whole answer in {limit:.3g} s", reached=False) from None
         return read_answer(raw.headers.get("content-type", ""), raw.content, self.model)
 
-    def _failed(self, error: Exception, attempt: int, began: float, started: float) -> float:
-        """Seconds until another attempt; raises where there is to be none."""
+    def _failed(
+        self, error: Exception, attempt: int, began: float, started: float
+    ) -> tuple[EngineError, float]:
+        """What to say in the end, and seconds until another attempt; raises if there is none."""
         said = f"{self.model}: {words_of(error)}".replace(self._key, "***")
         if is_refusal(error, answered_before=self._patience.answered):
             self._refusal = said
@@ -180,17 +186,16 @@ class ApiEngine:
         if not is_passing(error):
             raise EngineError(said) from error
         said = self._patience.failed(started, said, reached=was_reached(error))
+        tries = "once" if attempt == 0 else f"{attempt + 1} times"
+        failure, wait = EngineError(f"{said} (tried {tries})"), backoff(attempt)
         headers = headers_of(error)
         asked = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"))
-        if asked is None:
-            wait = backoff(attempt)
-        else:
+        if asked is not None:
             wait = asked * random.uniform(1.0, 1.1)
             self._gate.hold(min(asked, self._config.deadline))
         if attempt >= self._config.retries or wait > self._patience.left(began):
-            tries = "once" if attempt == 0 else f"{attempt + 1} times"
-            raise EngineError(f"{said} (tried {tries})") from error
-        return wait
+            raise failure from error
+        return failure, wait
 
     def _check(self, asked_at: float) -> None:
         if self._refusal:
@@ -222,12 +227,13 @@ class ApiEngine:
     def _notice(self, answer: Completion) -> None:
         """Warn where the model behind the URL is no longer the one it was."""
         served = answer.model, answer.fingerprint
-        if self._seen and served not in self._seen:
-            was, is_now = (" ".join(filter(None, s)) for s in (sorted(self._seen)[-1], served))
+        if self._served and served not in self._seen:
+            was, is_now = (" ".join(filter(None, pair)) for pair in (self._served, served))
             self._account.warn(
                 f"{self.model}: the server now answers as `{is_now}`, before as `{was}`; "
                 "results from before and after may not be comparable"
             )
+        self._served = served
         self._seen.add(served)
 
 
