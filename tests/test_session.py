@@ -1,0 +1,95 @@
+"""What can be said of a config's teams before anything is opened."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.config import Config, parse_config
+from tacit.errors import ConfigError
+from tacit.session import helpers_of, is_greedy, prices_of, teams_of
+
+FAR = {"engine": "api", "model": "far-id", "base_url": "http://localhost:1/v1"}
+
+
+def config(topology: str, models: dict[str, Any] | None = None, **agents: Any) -> Config:
+    team = {"topology": topology, "agents": agents}
+    return parse_config({"team": team, "models": models or {}})
+
+
+def helpers(topology: str, models: dict[str, Any] | None = None, **agents: Any) -> set[str]:
+    whole = config(topology, models, **agents)
+    assert whole.team is not None
+    return set(helpers_of(whole, whole.team))
+
+
+def test_helpers_are_those_whose_silence_a_topology_provides_for() -> None:
+    assert helpers("hint_actor", hinter={}, actor={}) == {"hinter"}
+    assert helpers("hint_actor", hinter={"silent": False, "trained": True}, actor={}) == {"hinter"}
+    assert helpers("critic_actor", actor={}, critic={"trained": True}) == {"critic"}
+    assert helpers("debate", debater={"count": 2}, collaborator={}) == {"collaborator"}
+    assert helpers("debate", debater={"count": 2}) == set()
+    assert helpers("solo", actor={}) == set()
+    assert helpers("dialogue", agent={"count": 2}) == set(), "nobody would be left to answer"
+
+
+def test_nobody_is_left_out_where_the_rest_would_not_answer_the_same_again() -> None:
+    assert helpers("hint_actor", hinter={}, actor={"temperature": 0.7}) == set()
+    assert helpers("hint_actor", hinter={}, actor={"trained": True}) == set()
+    assert helpers("hint_actor", {"far": FAR}, hinter={}, actor={"model": "far"}) == {"hinter"}
+    sampling = {"far": {**FAR, "parameters": {"temperature": None}}}
+    assert helpers("hint_actor", sampling, hinter={}, actor={"model": "far"}) == set()
+
+
+def test_leaving_helpers_out_can_be_switched_off() -> None:
+    whole = config("hint_actor", hinter={}, actor={})
+    off = whole.evaluation.model_copy(update={"without_helpers": False})
+    assert whole.team is not None
+    assert not helpers_of(whole.model_copy(update={"evaluation": off}), whole.team)
+
+
+def test_a_topologys_own_temperature_counts_unless_an_agent_has_one() -> None:
+    for agent, expected in (({}, False), ({"temperature": 0.0}, True)):
+        whole = config("self_consistency", actor=agent)
+        assert whole.team is not None
+        assert is_greedy(whole, whole.team, "actor") is expected
+
+
+def test_a_team_cannot_be_called_what_anothers_plays_are() -> None:
+    solo = {"topology": "solo", "agents": {"actor": {}}}
+    whole = parse_config({"teams": {"a": solo, "a without helpers": solo}})
+    with pytest.raises(ConfigError, match=r"`a without helpers`.*rename it"):
+        teams_of(whole)
+
+
+def test_every_model_needs_its_price_the_judge_too(tmp_path: Path) -> None:
+    table = tmp_path / "prices.yaml"
+    table.write_text("date: 2026-01-01\nmodels: {pocket: {input: 0, output: 0}}\n")
+    tree = {
+        "team": {"topology": "solo", "agents": {"actor": {}}},
+        "models": {"far": FAR},
+        "prices": str(table),
+    }
+    assert prices_of(parse_config(tree)) is not None
+    with pytest.raises(ConfigError, match="no price for model `far-id`"):
+        prices_of(parse_config(tree | {"judge": {"model": "far", "rubric": "good"}}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"base_url": "https://user:secret@host/v1"}, "no place for a key; use `api_key_env`"),
+        ({"base_url": "localhost:8000"}, "write a whole URL, not 'localhost:8000'"),
+        ({"parameters": {"messages": []}}, "`messages` is not for you to set here"),
+        ({"cache": "off"}, "cache"),
+    ],
+)
+def test_a_bad_api_model_is_refused_in_words(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        parse_config({"models": {"far": {**FAR, **changed}}})
+    assert "models.far" in str(error.value) and "secret" not in str(error.value)
+
+
+def test_a_cap_needs_prices() -> None:
+    with pytest.raises(ConfigError, match="spend_cap: money cannot be counted without `prices: …`"):
+        parse_config({"spend_cap": 5.0})
