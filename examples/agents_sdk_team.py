@@ -4,7 +4,7 @@ The Actor drafts, a critic may comment, the Actor revises. Each agent's model na
 team, so Tacit knows who speaks, keeps the tokens and their probabilities, and trains the critic.
 Needs `pip install 'tacit[serve]' openai-agents`.
 
-    python examples/agents_sdk_team.py           # a few steps on the pocket model, in minutes
+    python examples/agents_sdk_team.py           # 30 steps on the pocket model, in minutes
 
 A config can name it too, from the folder in which the file lies:
 
@@ -55,7 +55,7 @@ def config(steps: int) -> Config:
             "tasks": {"name": "arithmetic", "split": "test", "limit": 40},
             "team": {
                 "topology": "tacit.record:outside",
-                "options": {"program": f"{__name__}:solve"},
+                "options": {"program": "agents_sdk_team:solve"},
                 "agents": {
                     "actor": {"max_tokens": 16},
                     "critic": {"trained": True, "silent": True, "max_tokens": 80},
@@ -63,13 +63,19 @@ def config(steps: int) -> Config:
             },
             "budget": {"tokens": 20},
             "policy": {"kind": "full"},
-            "optimizer": {"learning_rate": 1e-4},
-            "train": {"steps": steps, "evaluate_every": 10, "concurrency": 32},
-            "evaluation": {"concurrency": 32},
+            "optimizer": {"learning_rate": 2e-4},
+            "train": {
+                "steps": steps,
+                "tasks_per_step": 8,
+                "group": 8,
+                "evaluate_every": 10,
+                "concurrency": 16,  # each episode is a thread with clients of its own
+            },
+            "evaluation": {"concurrency": 16},
         }
     )
 
 
 if __name__ == "__main__":
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 30
     asyncio.run(run_training(config(number), Path(f"runs/agents-sdk-{number}"), as_json=False))

@@ -4,7 +4,7 @@ The graph asks a hinter for a hint, which may be silence, and then an Actor for 
 model name is a role of the team, so Tacit knows who speaks, keeps the tokens and their
 probabilities, and trains the hinter. Needs `pip install 'tacit[serve]' langchain-openai langgraph`.
 
-    python examples/langgraph_team.py            # a few steps on the pocket model, in minutes
+    python examples/langgraph_team.py            # 30 steps on the pocket model, in minutes
 
 A config can name it too, from the folder in which the file lies:
 
@@ -76,7 +76,7 @@ def config(steps: int) -> Config:
             "tasks": {"name": "arithmetic", "split": "test", "limit": 40},
             "team": {
                 "topology": "tacit.record:outside",
-                "options": {"program": f"{__name__}:solve"},
+                "options": {"program": "langgraph_team:solve"},
                 "agents": {
                     "hinter": {"trained": True, "silent": True, "max_tokens": 80},
                     "actor": {"max_tokens": 16},
@@ -84,13 +84,19 @@ def config(steps: int) -> Config:
             },
             "budget": {"tokens": 14},
             "policy": {"kind": "full"},
-            "optimizer": {"learning_rate": 1e-4},
-            "train": {"steps": steps, "evaluate_every": 10, "concurrency": 32},
-            "evaluation": {"concurrency": 32},
+            "optimizer": {"learning_rate": 2e-4},
+            "train": {
+                "steps": steps,
+                "tasks_per_step": 8,
+                "group": 8,
+                "evaluate_every": 10,
+                "concurrency": 16,  # each episode is a thread with clients of its own
+            },
+            "evaluation": {"concurrency": 16},
         }
     )
 
 
 if __name__ == "__main__":
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 30
     asyncio.run(run_training(config(number), Path(f"runs/langgraph-{number}"), as_json=False))
