@@ -1,7 +1,7 @@
 """A run folder becomes rows, pieces, flows and notes, whatever state it is in."""
 
 import json
-import os
+import platform
 import shutil
 from pathlib import Path
 from typing import Any
@@ -191,7 +191,7 @@ def test_a_run_is_running_while_its_process_is(tmp_path: Path) -> None:
     run.write_json("config.json", tree())
     run.log_start()
     assert opened(tmp_path).overview()["state"]["status"] == "running"
-    gone = {"pid": 2**22 + 1, "host": os.uname().nodename, "time": "then"}
+    gone = {"pid": 2**22 + 1, "host": platform.node(), "time": "then"}
     run.append("started.jsonl", json.dumps(gone).encode())
     assert opened(tmp_path).overview()["state"]["status"] == "unfinished"
 

@@ -1,7 +1,7 @@
 """The server of `tacit watch` answers this machine and its token, and nobody else."""
 
 import json
-import os
+import platform
 import socket
 import threading
 from collections.abc import Iterator
@@ -124,7 +124,7 @@ def test_actions_are_left_as_word_in_the_folder(server: Server, run: RunFolder) 
 
 
 def test_nobody_is_asked_to_stop_where_nobody_runs(server: Server, run: RunFolder) -> None:
-    gone = {"pid": 2**22 + 1, "host": os.uname().nodename}
+    gone = {"pid": 2**22 + 1, "host": platform.node()}
     run.append("started.jsonl", json.dumps(gone).encode())
     server.watched.refresh()
     assert ask(server, "/act/stop/0", "POST")[0].status == 409

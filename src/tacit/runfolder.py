@@ -109,7 +109,7 @@ class RunFolder:
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "versions": _versions(),
-            "host": os.uname().nodename,
+            "host": platform.node(),
             "pid": os.getpid(),
         }
         self.append("started.jsonl", json.dumps(start).encode())

@@ -18,8 +18,8 @@ from tacit.runfolder import write_atomically
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (
-    "base.js", "data.js", "headline.js", "charts.js", "flow.js", "talks.js", "reader.js",
-    "details.js", "main.js",
+    "base.js", "data.js", "headline.js", "charts.js", "frontier.js", "curves.js", "cursor.js",
+    "flow.js", "talks.js", "reader.js", "details.js", "main.js",
 )  # fmt: skip
 _PIECE_FILE = re.compile(r"\d+-\d+-\d+\.js")
 INSIDE = 16_000_000

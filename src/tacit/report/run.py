@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -347,7 +348,7 @@ def _stamp(path: Path) -> tuple[str, int, int] | None:
 def _is_running(start: dict[str, Any]) -> bool:
     """Whether the process that began it is still there, as far as this machine can tell."""
     pid = number(start.get("pid"))
-    if pid is None or start.get("host") != os.uname().nodename:
+    if pid is None or start.get("host") != platform.node():
         return False
     try:
         os.kill(int(pid), 0)

@@ -29,47 +29,74 @@ function set(element, settings) {
   }
 }
 
-const fill = (element, ...children) => element.replaceChildren(...children.flat().filter((c) => c != null && c !== false));
+const fill = (element, ...children) =>
+  element.replaceChildren(...children.flat().filter((c) => c != null && c !== false));
 
 // Numbers as people read them.
 const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)} %`);
 const points = (value) => (value == null ? "–" : (100 * value).toFixed(1));
-const fixed = (value, digits = 1) => (value == null ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const fixed = (value, digits = 1) =>
+  value == null
+    ? "–"
+    : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const whole = (value) => (value == null ? "–" : value.toLocaleString("en"));
 const plural = (n, one, many = `${one}s`) => `${whole(n)} ${n === 1 ? one : many}`;
 function short(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 0.001 || size >= 1e5)) return value.toExponential(1).replace("e-", "e−");
-  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 1 ? value.toFixed(2) : value.toFixed(3);
+  if (size !== 0 && (size < 0.001 || size >= 1e5))
+    return value.toExponential(1).replace("e-", "e−");
+  return size >= 100
+    ? value.toFixed(0)
+    : size >= 10
+      ? value.toFixed(1)
+      : size >= 1
+        ? value.toFixed(2)
+        : value.toFixed(3);
 }
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const COLOURS = 8;
 const colour = (n) => css(`--c${n % COLOURS}`);
-const translucent = (hex, alpha) => `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${alpha})`;
+const translucent = (hex, alpha) =>
+  `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${alpha})`;
 
 // Plotly reads a little HTML in labels; names of runs and agents must not be read so.
-const label = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").slice(0, 120);
+const label = (text) =>
+  String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").slice(0, 120);
 
 // Characters that would not be seen, or would turn the text around, shown by their number.
-const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]/u;
+const ODD =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]/u;
 function shown(text) {
   if (!ODD.test(text)) return [document.createTextNode(text)];
   const nodes = [];
   let plain = "";
   for (const character of text) {
-    if (!ODD.test(character)) { plain += character; continue; }
+    if (!ODD.test(character)) {
+      plain += character;
+      continue;
+    }
     if (plain) nodes.push(document.createTextNode(plain));
     plain = "";
-    nodes.push(h("span", { class: "odd" }, `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`));
+    nodes.push(
+      h(
+        "span",
+        { class: "odd" },
+        `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`,
+      ),
+    );
   }
   if (plain) nodes.push(document.createTextNode(plain));
   return nodes;
 }
 
 // The same as one line of plain text, for lists and labels.
-const oneLine = (text) => [...text].map((c) => (ODD.test(c) ? "�" : c)).join("").replace(/\s+/g, " ");
+const oneLine = (text) =>
+  [...text]
+    .map((c) => (ODD.test(c) ? "�" : c))
+    .join("")
+    .replace(/\s+/g, " ");
 
 function toast(text) {
   document.querySelector(".toast")?.remove();
@@ -94,7 +121,10 @@ async function copy(text) {
 
 function debounce(wait, act) {
   let timer;
-  return (...args) => { clearTimeout(timer); timer = setTimeout(() => act(...args), wait); };
+  return (...args) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => act(...args), wait);
+  };
 }
 
 function choice(name, options, value, act) {
@@ -102,8 +132,13 @@ function choice(name, options, value, act) {
 }
 
 function select(options, value, act, settings = {}) {
-  const box = h("select", { ...settings, onchange: () => act(box.value) },
-    options.map((o) => h("option", { value: o[0], selected: o[0] === value, disabled: o[2] }, oneLine(o[1]))));
+  const box = h(
+    "select",
+    { ...settings, onchange: () => act(box.value) },
+    options.map((o) =>
+      h("option", { value: o[0], selected: o[0] === value, disabled: o[2] }, oneLine(o[1])),
+    ),
+  );
   box.value = value;
   return box;
 }
@@ -113,3 +148,11 @@ function groupBy(list, key) {
   for (const one of list) groups.set(key(one), [...(groups.get(key(one)) ?? []), one]);
   return groups;
 }
+
+const toggle = (name, on, act) =>
+  h(
+    "label",
+    {},
+    h("input", { type: "checkbox", checked: on, onchange: (e) => act(e.target.checked) }),
+    name,
+  );

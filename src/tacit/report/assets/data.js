@@ -10,7 +10,9 @@ async function inflate(base64) {
 }
 
 // Conversations stand at the end of the page: they are there once all of it is.
-const wholePage = new Promise((resolve) => { document.readyState === "loading" ? addEventListener("DOMContentLoaded", resolve) : resolve(); });
+const wholePage = new Promise((resolve) => {
+  document.readyState === "loading" ? addEventListener("DOMContentLoaded", resolve) : resolve();
+});
 
 // A report on disk: everything is in the page, or in scripts beside it, since a page opened from
 // disk may not fetch.
@@ -25,9 +27,13 @@ class FileData {
     };
   }
 
-  async overviews() { return this.settings.runs; }
+  async overviews() {
+    return this.settings.runs;
+  }
 
-  async rows(run, source) { return inflate(byId(`rows-${run}-${source}`).textContent); }
+  async rows(run, source) {
+    return inflate(byId(`rows-${run}-${source}`).textContent);
+  }
 
   async piece(run, source, piece) {
     const key = `${run}-${source}-${piece}`;
@@ -41,7 +47,12 @@ class FileData {
       this.waiting.set(key, resolve);
       const script = h("script", { src: `${encodeURIComponent(this.settings.pieces)}/${key}.js` });
       script.onload = () => script.remove();
-      script.onerror = () => reject(new Error(`${this.settings.pieces}/${key}.js is missing: keep that folder beside this page`));
+      script.onerror = () =>
+        reject(
+          new Error(
+            `${this.settings.pieces}/${key}.js is missing: keep that folder beside this page`,
+          ),
+        );
       document.head.append(script);
     });
   }
@@ -73,11 +84,17 @@ class LiveData {
     return found.runs;
   }
 
-  rows(run, source, from) { return this.ask(`data/rows/${run}/${source}?from=${from}`); }
+  rows(run, source, from) {
+    return this.ask(`data/rows/${run}/${source}?from=${from}`);
+  }
 
-  piece(run, source, piece) { return this.ask(`data/piece/${run}/${source}/${piece}`); }
+  piece(run, source, piece) {
+    return this.ask(`data/piece/${run}/${source}/${piece}`);
+  }
 
-  act(run, what) { return this.ask(`act/${what}/${run}`, { method: "POST" }); }
+  act(run, what) {
+    return this.ask(`act/${what}/${run}`, { method: "POST" });
+  }
 
   follow(onChange, onState) {
     const events = new EventSource(`events?token=${encodeURIComponent(this.token)}`);
@@ -97,14 +114,30 @@ class RunView {
 
   update(overview) {
     Object.assign(this, { overview, id: overview.id ?? this.number });
-    for (const name of ["label", "state", "points", "metrics", "timing", "sources", "agents", "budget"]) this[name] = overview[name];
+    for (const name of [
+      "label",
+      "state",
+      "points",
+      "metrics",
+      "timing",
+      "sources",
+      "agents",
+      "budget",
+    ])
+      this[name] = overview[name];
   }
 
-  source(name) { return this.sources.find((one) => one.name === name); }
+  source(name) {
+    return this.sources.find((one) => one.name === name);
+  }
 
-  get checkpoints() { return this.points.filter((p) => p.kind === "checkpoint").sort((a, b) => a.step - b.step); }
+  get checkpoints() {
+    return this.points.filter((p) => p.kind === "checkpoint").sort((a, b) => a.step - b.step);
+  }
 
-  get untrained() { return this.checkpoints.find((p) => p.step === 0); }
+  get untrained() {
+    return this.checkpoints.find((p) => p.step === 0);
+  }
 
   // The checkpoint that a trained run is known by: the best one, or the newest until there is one.
   get trained() {
@@ -118,7 +151,9 @@ class RunView {
     const point = this.points.find((p) => p.name === name) ?? this.source(name);
     if (!point || point.kind !== "checkpoint") return name;
     if (point.step === 0) return "untrained";
-    return point.name === this.trained?.name && this.state.best_step === point.step ? `trained (best, step ${point.step})` : `step ${point.step}`;
+    return point.name === this.trained?.name && this.state.best_step === point.step
+      ? `trained (best, step ${point.step})`
+      : `step ${point.step}`;
   }
 
   // Rows of a source, brought up to date.
@@ -127,9 +162,11 @@ class RunView {
     if (held && held.epoch === source.epoch && held.count >= source.count) return held;
     if (held && held.epoch !== source.epoch) held = undefined;
     const got = await data.rows(this.id, source.number, held ? held.count : 0);
-    if (!held || got.epoch !== held.epoch || got.from !== held.count) held = got.from === 0 ? { columns: {} } : undefined;
+    if (!held || got.epoch !== held.epoch || got.from !== held.count)
+      held = got.from === 0 ? { columns: {} } : undefined;
     if (!held) return this.load(data, { ...source, epoch: -1 });
-    for (const [name, column] of Object.entries(got.columns)) held.columns[name] = (held.columns[name] ?? []).concat(column);
+    for (const [name, column] of Object.entries(got.columns))
+      held.columns[name] = (held.columns[name] ?? []).concat(column);
     for (const name of ["epoch", "tasks", "questions", "levels", "answers"]) held[name] = got[name];
     held.count = held.columns.task.length;
     this.rows.set(source.name, held);
@@ -139,7 +176,10 @@ class RunView {
 
 // Pieces of whole episodes, the last used ones kept.
 class Pieces {
-  constructor(data) { this.data = data; this.kept = new Map(); }
+  constructor(data) {
+    this.data = data;
+    this.kept = new Map();
+  }
 
   async get(run, sourceName, row) {
     const source = run.source(sourceName);

@@ -2,7 +2,16 @@
 // Settings, versions, command lines, and the results as Markdown.
 
 function drawDetails(runs) {
-  fill(byId("settings"), h("div", { class: "columns" }, markdownPanel(runs), runs.length > 1 ? differencesPanel(runs) : null, runs.map((run) => runPanel(run))));
+  fill(
+    byId("settings"),
+    h(
+      "div",
+      { class: "columns" },
+      markdownPanel(runs),
+      runs.length > 1 ? differencesPanel(runs) : null,
+      runs.map((run) => runPanel(run)),
+    ),
+  );
 }
 
 const cell = (text) => oneLine(String(text)).replace(/\|/g, "\\|");
@@ -10,36 +19,139 @@ const cell = (text) => oneLine(String(text)).replace(/\|/g, "\\|");
 // A table for papers and issues.
 function markdownOf(runs) {
   const rows = runs.flatMap((run) => headlinePoints(run).map((point) => ({ run, point })));
-  const levels = levelNames(rows.map((r) => r.point)), many = runs.length > 1;
-  const head = [many && "run", "team", "accuracy % [95 %]", ...levels.map((l) => `${l} %`), "tokens said", "tokens read", "per solved", "silent %"].filter(Boolean);
-  const body = rows.map(({ run, point }) => [many && run.label, titleOf(run, point), `${points(point.accuracy.mean)} [${points(point.accuracy.low)}, ${points(point.accuracy.high)}]`, ...levels.map((l) => points(point.levels[l]?.mean)), fixed(point.tokens?.mean), fixed(point.read, 0), fixed(point.generated_per_solved, 0), silentShare(point) == null ? "–" : points(silentShare(point))].filter((x) => x !== false));
+  const levels = levelNames(rows.map((r) => r.point)),
+    many = runs.length > 1;
+  const head = [
+    many && "run",
+    "team",
+    "accuracy % [95 %]",
+    ...levels.map((l) => `${l} %`),
+    "tokens said",
+    "tokens read",
+    "per solved",
+    "silent %",
+  ].filter(Boolean);
+  const body = rows.map(({ run, point }) =>
+    [
+      many && run.label,
+      titleOf(run, point),
+      `${points(point.accuracy.mean)} [${points(point.accuracy.low)}, ${points(point.accuracy.high)}]`,
+      ...levels.map((l) => points(point.levels[l]?.mean)),
+      fixed(point.tokens?.mean),
+      fixed(point.read, 0),
+      fixed(point.generated_per_solved, 0),
+      silentShare(point) == null ? "–" : points(silentShare(point)),
+    ].filter((x) => x !== false),
+  );
   const line = (cells) => `| ${cells.map(cell).join(" | ")} |`;
-  return [line(head), `|${head.map((_, n) => (n < (many ? 2 : 1) ? "---" : "---:")).join("|")}|`, ...body.map(line)].join("\n");
+  return [
+    line(head),
+    `|${head.map((_, n) => (n < (many ? 2 : 1) ? "---" : "---:")).join("|")}|`,
+    ...body.map(line),
+  ].join("\n");
 }
 
 function markdownPanel(runs) {
   const text = markdownOf(runs);
-  return h("div", { class: "panel", style: { gridColumn: "1 / -1" } }, h("div", { class: "between" }, h("h3", {}, "Results as Markdown"), h("button", { class: "plain", type: "button", id: "copy-markdown", onclick: () => copy(text) }, "Copy")), h("pre", { tabindex: 0, id: "markdown" }, text));
+  return h(
+    "div",
+    { class: "panel", style: { gridColumn: "1 / -1" } },
+    h(
+      "div",
+      { class: "between" },
+      h("h3", {}, "Results as Markdown"),
+      h(
+        "button",
+        { class: "plain", type: "button", id: "copy-markdown", onclick: () => copy(text) },
+        "Copy",
+      ),
+    ),
+    h("pre", { tabindex: 0, id: "markdown" }, text),
+  );
 }
 
 function runPanel(run) {
-  const { overview } = run, config = JSON.stringify(overview.config, null, 2);
-  const starts = overview.starts.map((start) => h("div", {}, h("p", { class: "quiet" }, `${start.time ?? ""} · ${Object.entries(start.versions ?? {}).map(([name, v]) => `${name} ${v}`).join(", ")}`), h("pre", { tabindex: 0 }, shown(String(start.command ?? "")))));
-  return h("div", { class: "panel" }, h("h3", {}, oneLine(run.label)),
-    starts.length ? [h("p", { class: "quiet", style: { marginTop: ".5rem" } }, "Started with"), starts] : h("p", { class: "quiet" }, "Command lines and versions were not recorded."),
-    Object.keys(overview.config).length ? h("details", { class: "config" }, h("summary", {}, "Resolved config"), h("button", { class: "plain", type: "button", onclick: () => copy(config) }, "Copy"), h("pre", { tabindex: 0 }, shown(config))) : null);
+  const { overview } = run,
+    config = JSON.stringify(overview.config, null, 2);
+  const starts = overview.starts.map((start) =>
+    h(
+      "div",
+      {},
+      h(
+        "p",
+        { class: "quiet" },
+        `${start.time ?? ""} · ${Object.entries(start.versions ?? {})
+          .map(([name, v]) => `${name} ${v}`)
+          .join(", ")}`,
+      ),
+      h("pre", { tabindex: 0 }, shown(String(start.command ?? ""))),
+    ),
+  );
+  return h(
+    "div",
+    { class: "panel" },
+    h("h3", {}, oneLine(run.label)),
+    starts.length
+      ? [h("p", { class: "quiet", style: { marginTop: ".5rem" } }, "Started with"), starts]
+      : h("p", { class: "quiet" }, "Command lines and versions were not recorded."),
+    Object.keys(overview.config).length
+      ? h(
+          "details",
+          { class: "config" },
+          h("summary", {}, "Resolved config"),
+          h("button", { class: "plain", type: "button", onclick: () => copy(config) }, "Copy"),
+          h("pre", { tabindex: 0 }, shown(config)),
+        )
+      : null,
+  );
 }
 
 // Settings in which the runs differ.
 function differencesPanel(runs) {
-  const flat = runs.map((run) => flatten(run.overview.config)), names = [...new Set(flat.flatMap((one) => [...one.keys()]))].sort();
-  const differing = names.filter((name) => new Set(flat.map((one) => one.get(name))).size > 1).slice(0, 200);
-  return h("div", { class: "panel scroll", style: { gridColumn: "1 / -1" } }, h("h3", {}, "Where the settings differ"),
-    differing.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "setting"), runs.map((run) => h("th", {}, oneLine(run.label))))), h("tbody", {}, differing.map((name) => h("tr", {}, h("td", { class: "name" }, oneLine(name)), flat.map((one) => h("td", { class: "name" }, oneLine(one.get(name) ?? "–"))))))) : h("p", { class: "quiet" }, "They do not."));
+  const flat = runs.map((run) => flatten(run.overview.config)),
+    names = [...new Set(flat.flatMap((one) => [...one.keys()]))].sort();
+  const differing = names
+    .filter((name) => new Set(flat.map((one) => one.get(name))).size > 1)
+    .slice(0, 200);
+  return h(
+    "div",
+    { class: "panel scroll", style: { gridColumn: "1 / -1" } },
+    h("h3", {}, "Where the settings differ"),
+    differing.length
+      ? h(
+          "table",
+          {},
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              h("th", {}, "setting"),
+              runs.map((run) => h("th", {}, oneLine(run.label))),
+            ),
+          ),
+          h(
+            "tbody",
+            {},
+            differing.map((name) =>
+              h(
+                "tr",
+                {},
+                h("td", { class: "name" }, oneLine(name)),
+                flat.map((one) => h("td", { class: "name" }, oneLine(one.get(name) ?? "–"))),
+              ),
+            ),
+          ),
+        )
+      : h("p", { class: "quiet" }, "They do not."),
+  );
 }
 
 function flatten(value, path = "", out = new Map()) {
-  if (value && typeof value === "object" && !Array.isArray(value)) for (const [key, inner] of Object.entries(value)) flatten(inner, path ? `${path}.${key}` : key, out);
+  if (value && typeof value === "object" && !Array.isArray(value))
+    for (const [key, inner] of Object.entries(value))
+      flatten(inner, path ? `${path}.${key}` : key, out);
   else out.set(path, JSON.stringify(value) ?? "–");
   return out;
 }

@@ -4,30 +4,102 @@
 function drawHeadline(runs) {
   fill(byId("headline"), runs.length === 1 ? oneRun(runs[0]) : severalRuns(runs));
   fill(byId("teams"), teamsTable(runs));
-  fill(byId("tests"), runs.flatMap((run) => testsInWords(run, runs.length > 1)));
-  fill(byId("notes"), runs.map((run) => missing(run, runs.length > 1)));
+  fill(
+    byId("tests"),
+    runs.flatMap((run) => testsInWords(run, runs.length > 1)),
+  );
+  fill(
+    byId("notes"),
+    runs.map((run) => missing(run, runs.length > 1)),
+  );
 }
 
-const STATUS = { running: "running", finished: "finished", stopped: "stopped early", unfinished: "not finished", waiting: "waiting to start" };
+const STATUS = {
+  running: "running",
+  finished: "finished",
+  stopped: "stopped early",
+  unfinished: "not finished",
+  waiting: "waiting to start",
+};
 
 function eyebrow(run) {
   const { state, overview } = run;
-  const steps = state.step == null ? "" : state.steps ? `step ${state.step} of ${state.steps}` : `step ${state.step}`;
+  const steps =
+    state.step == null
+      ? ""
+      : state.steps
+        ? `step ${state.step} of ${state.steps}`
+        : `step ${state.step}`;
   const reason = overview.stopped ? `: ${oneLine(String(overview.stopped))}` : "";
-  return h("p", { class: "eyebrow" },
-    h("span", { class: `status ${state.status}` }, (STATUS[state.status] ?? state.status) + (state.status === "running" && !data.live ? " when this page was made" : "") + reason),
-    h("span", {}, oneLine(overview.name)), overview.seed != null && h("span", {}, `seed ${overview.seed}`), steps && h("span", {}, steps));
+  return h(
+    "p",
+    { class: "eyebrow" },
+    h(
+      "span",
+      { class: `status ${state.status}` },
+      (STATUS[state.status] ?? state.status) +
+        (state.status === "running" && !data.live ? " when this page was made" : "") +
+        reason,
+    ),
+    h("span", {}, oneLine(overview.name)),
+    overview.seed != null && h("span", {}, `seed ${overview.seed}`),
+    steps && h("span", {}, steps),
+  );
 }
 
 function oneRun(run) {
   const { trained, untrained } = run;
   const parts = [eyebrow(run)];
-  if (trained) parts.push(h("h1", { class: "claim" }, `${percent(trained.accuracy.mean)} solved, ${fixed(trained.tokens?.mean)} tokens each`), h("p", { class: "lead" }, comparison(run)));
-  else if (untrained) parts.push(h("h1", { class: "claim" }, `Starts from ${percent(untrained.accuracy.mean)} solved, ${fixed(untrained.tokens?.mean)} tokens each`), h("p", { class: "lead" }, "Held-out numbers of the trained team follow with its first evaluation."));
+  if (trained)
+    parts.push(
+      h(
+        "h1",
+        { class: "claim" },
+        `${percent(trained.accuracy.mean)} solved, ${fixed(trained.tokens?.mean)} tokens each`,
+      ),
+      h("p", { class: "lead" }, comparison(run)),
+    );
+  else if (untrained)
+    parts.push(
+      h(
+        "h1",
+        { class: "claim" },
+        `Starts from ${percent(untrained.accuracy.mean)} solved, ${fixed(untrained.tokens?.mean)} tokens each`,
+      ),
+      h(
+        "p",
+        { class: "lead" },
+        "Held-out numbers of the trained team follow with its first evaluation.",
+      ),
+    );
   else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
-  else parts.push(h("h1", { class: "claim" }, "No evaluation yet"), h("p", { class: "lead" }, "This page shows what is in the run folder; held-out numbers appear with the first evaluation."));
-  if (run.state.steps && run.state.step != null && !["finished", "stopped"].includes(run.state.status))
-    parts.push(h("div", { class: "progress", role: "progressbar", "aria-label": "steps", "aria-valuemax": run.state.steps, "aria-valuenow": run.state.step }, h("i", { style: { width: `${(100 * run.state.step) / run.state.steps}%` } })));
+  else
+    parts.push(
+      h("h1", { class: "claim" }, "No evaluation yet"),
+      h(
+        "p",
+        { class: "lead" },
+        "This page shows what is in the run folder; held-out numbers appear with the first evaluation.",
+      ),
+    );
+  if (
+    run.state.steps &&
+    run.state.step != null &&
+    !["finished", "stopped"].includes(run.state.status)
+  )
+    parts.push(
+      h(
+        "div",
+        {
+          class: "progress",
+          role: "progressbar",
+          "aria-label": "steps",
+          "aria-valuemax": run.state.steps,
+          "aria-valuenow": run.state.step,
+        },
+        h("i", { style: { width: `${(100 * run.state.step) / run.state.steps}%` } }),
+      ),
+    );
   const tiles = (trained || untrained) && runTiles(run);
   return [...parts, tiles && h("div", { class: "tiles" }, tiles)];
 }
@@ -35,10 +107,16 @@ function oneRun(run) {
 // "Untrained it solved …; solo solves …": the other teams of the run, in one sentence each.
 function comparison(run) {
   const said = [];
-  if (run.untrained) said.push(`Untrained, the same team solved ${percent(run.untrained.accuracy.mean)} with ${fixed(run.untrained.tokens?.mean)} tokens.`);
+  if (run.untrained)
+    said.push(
+      `Untrained, the same team solved ${percent(run.untrained.accuracy.mean)} with ${fixed(run.untrained.tokens?.mean)} tokens.`,
+    );
   for (const name of run.overview.solo) {
     const solo = run.points.find((p) => p.name === name);
-    if (solo) said.push(`Alone, the answering agent solves ${percent(solo.accuracy.mean)} with ${fixed(solo.tokens?.mean)}.`);
+    if (solo)
+      said.push(
+        `Alone, the answering agent solves ${percent(solo.accuracy.mean)} with ${fixed(solo.tokens?.mean)}.`,
+      );
   }
   const tasks = run.trained?.tasks;
   if (tasks) said.push(`Measured on ${whole(tasks)} held-out tasks.`);
@@ -51,25 +129,54 @@ function bestClaim(run) {
 }
 
 function tile(name, value, unit, note) {
-  return h("div", { class: "panel tile" }, h("div", { class: "label" }, name), h("div", { class: "value" }, value, unit && h("small", {}, ` ${unit}`)), h("div", { class: "note" }, note || "\u00a0"));
+  return h(
+    "div",
+    { class: "panel tile" },
+    h("div", { class: "label" }, name),
+    h("div", { class: "value" }, value, unit && h("small", {}, ` ${unit}`)),
+    h("div", { class: "note" }, note || "\u00a0"),
+  );
 }
 
 const bounds = (e, show) => `${show(e.low)} to ${show(e.high)}`;
 
 function runTiles(run) {
-  const now = run.trained ?? run.untrained, before = run.trained && run.untrained;
+  const now = run.trained ?? run.untrained,
+    before = run.trained && run.untrained;
   const gain = before && 100 * (now.accuracy.mean - before.accuracy.mean);
-  const cut = before?.tokens?.mean && now.tokens ? 100 * (now.tokens?.mean / before.tokens?.mean - 1) : null;
+  const cut =
+    before?.tokens?.mean && now.tokens ? 100 * (now.tokens?.mean / before.tokens?.mean - 1) : null;
   const tiles = [
-    tile("Solved", points(now.accuracy.mean), "%", `95 %: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`),
-    tile("Tokens said", fixed(now.tokens?.mean), "an episode", `${now.tokens ? bounds(now.tokens, fixed) : ""}${cut != null ? ` · ${signed(cut, 0)} %` : ""}`),
+    tile(
+      "Solved",
+      points(now.accuracy.mean),
+      "%",
+      `95 %: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`,
+    ),
+    tile(
+      "Tokens said",
+      fixed(now.tokens?.mean),
+      "an episode",
+      `${now.tokens ? bounds(now.tokens, fixed) : ""}${cut != null ? ` · ${signed(cut, 0)} %` : ""}`,
+    ),
   ];
   const quiet = silenceOf(now);
-  if (quiet) tiles.push(tile("Silent", percent(quiet.share, 0).replace(" %", ""), "% of the time", quiet.note));
+  if (quiet)
+    tiles.push(
+      tile("Silent", percent(quiet.share, 0).replace(" %", ""), "% of the time", quiet.note),
+    );
   if (run.budget.tokens && now.tokens) {
     const lambda = run.metrics.columns["lambda/tokens"]?.findLast((v) => v != null);
-    tiles.push(tile("Token budget", fixed(now.tokens?.mean / run.budget.tokens * 100, 0), "% used", `${whole(run.budget.tokens)} tokens an episode${lambda != null ? ` · λ ${lambda.toFixed(3)}` : ""}`));
-  } else if (now.generated_per_solved) tiles.push(tile("Tokens per solved task", fixed(now.generated_per_solved, 0), "", ""));
+    tiles.push(
+      tile(
+        "Token budget",
+        fixed((now.tokens?.mean / run.budget.tokens) * 100, 0),
+        "% used",
+        `${whole(run.budget.tokens)} tokens an episode${lambda != null ? ` · λ ${lambda.toFixed(3)}` : ""}`,
+      ),
+    );
+  } else if (now.generated_per_solved)
+    tiles.push(tile("Tokens per solved task", fixed(now.generated_per_solved, 0), "", ""));
   if (now.money != null) tiles.push(tile("Money", now.money.toPrecision(3), "a task", ""));
   return tiles;
 }
@@ -81,8 +188,13 @@ function silenceOf(point) {
   const quiet = point.agents.filter((a) => a.silence > 0);
   if (!quiet.length) return point.agents.length > 1 ? { share: 0, note: "everybody speaks" } : null;
   const agent = quiet.reduce((a, b) => (b.silence > a.silence ? b : a));
-  const levels = Object.entries(agent.silence_by_level ?? {}).map(([level, share]) => `${oneLine(level)} ${(100 * share).toFixed(0)}`);
-  return { share: agent.silence, note: `${oneLine(agent.agent)}${levels.length > 1 ? ` · ${levels.slice(0, 3).join(", ")}` : ""}` };
+  const levels = Object.entries(agent.silence_by_level ?? {}).map(
+    ([level, share]) => `${oneLine(level)} ${(100 * share).toFixed(0)}`,
+  );
+  return {
+    share: agent.silence,
+    note: `${oneLine(agent.agent)}${levels.length > 1 ? ` · ${levels.slice(0, 3).join(", ")}` : ""}`,
+  };
 }
 
 function severalRuns(runs) {
@@ -91,13 +203,21 @@ function severalRuns(runs) {
   if (!trained.length) return [h("h1", { class: "claim" }, title)];
   const groups = groupBy(trained, (run) => run.overview.repeats);
   const lines = [...groups.values()].map((group) => {
-    const accuracy = group.map((run) => run.trained.accuracy.mean), tokens = group.map((run) => run.trained.tokens?.mean);
+    const accuracy = group.map((run) => run.trained.accuracy.mean),
+      tokens = group.map((run) => run.trained.tokens?.mean);
     const name = oneLine(group[0].overview.name);
-    return h("li", { class: "sure" }, group.length === 1
-      ? `${oneLine(group[0].label)}: ${percent(accuracy[0])} solved, ${fixed(tokens[0])} tokens.`
-      : `${name}, ${group.length} repeats: ${percent(mean(accuracy))} solved on average (${range(accuracy, points)}), ${fixed(mean(tokens))} tokens (${range(tokens, fixed)}).`);
+    return h(
+      "li",
+      { class: "sure" },
+      group.length === 1
+        ? `${oneLine(group[0].label)}: ${percent(accuracy[0])} solved, ${fixed(tokens[0])} tokens.`
+        : `${name}, ${group.length} repeats: ${percent(mean(accuracy))} solved on average (${range(accuracy, points)}), ${fixed(mean(tokens))} tokens (${range(tokens, fixed)}).`,
+    );
   });
-  return [h("h1", { class: "claim" }, title), h("ul", { class: "words", style: { marginBottom: "1.2rem" } }, lines)];
+  return [
+    h("h1", { class: "claim" }, title),
+    h("ul", { class: "words", style: { marginBottom: "1.2rem" } }, lines),
+  ];
 }
 
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
@@ -106,7 +226,9 @@ const range = (values, show) => `${show(Math.min(...values))} to ${show(Math.max
 // Those no other beats in both accuracy and cost, cheapest first.
 function frontierOf(list, cost = (p) => p.tokens?.mean) {
   let best = -1;
-  return list.filter((p) => cost(p) != null).sort((a, b) => cost(a) - cost(b) || b.accuracy.mean - a.accuracy.mean)
+  return list
+    .filter((p) => cost(p) != null)
+    .sort((a, b) => cost(a) - cost(b) || b.accuracy.mean - a.accuracy.mean)
     .filter((p) => p.accuracy.mean > best && ((best = p.accuracy.mean), true));
 }
 
@@ -116,18 +238,57 @@ function headlinePoints(run) {
   return [run.untrained, ...teams, run.trained].filter(Boolean);
 }
 
-const titleOf = (run, point) => (point === run.trained && run.state.best_step === point.step ? "trained" : run.title(point.name));
+const titleOf = (run, point) =>
+  point === run.trained && run.state.best_step === point.step ? "trained" : run.title(point.name);
 
 function teamsTable(runs) {
   const rows = runs.flatMap((run) => headlinePoints(run).map((point) => ({ run, point })));
   if (!rows.length) return [];
-  const levels = levelNames(rows.map((r) => r.point)), best = new Set(runs.flatMap((run) => frontierOf(headlinePoints(run))));
-  const most = Math.max(...rows.map((r) => r.point.tokens?.mean ?? 0)), priced = rows.some((r) => r.point.money != null);
-  const header = ["team", "accuracy, 95 % interval", ...levels.map((l) => `${oneLine(l)} %`), "tokens said", "read", "per solved", "critical path", "silent %", priced && "money"];
-  return h("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Teams compared" }, h("table", {},
-    h("thead", {}, h("tr", {}, header.filter(Boolean).map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, rows.map(({ run, point }) => teamRow(run, point, { levels, best, most, priced, many: runs.length > 1 })))),
-    h("p", { class: "quiet", style: { marginTop: ".5rem" } }, h("span", { class: "star" }, "★ "), "on the frontier: no other team of its run is both more accurate and cheaper. Tokens are means per episode."));
+  const levels = levelNames(rows.map((r) => r.point)),
+    best = new Set(runs.flatMap((run) => frontierOf(headlinePoints(run))));
+  const most = Math.max(...rows.map((r) => r.point.tokens?.mean ?? 0)),
+    priced = rows.some((r) => r.point.money != null);
+  const header = [
+    "team",
+    "accuracy, 95 % interval",
+    ...levels.map((l) => `${oneLine(l)} %`),
+    "tokens said",
+    "read",
+    "per solved",
+    "critical path",
+    "silent %",
+    priced && "money",
+  ];
+  return h(
+    "div",
+    { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Teams compared" },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          header.filter(Boolean).map((text) => h("th", { scope: "col" }, text)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map(({ run, point }) =>
+          teamRow(run, point, { levels, best, most, priced, many: runs.length > 1 }),
+        ),
+      ),
+    ),
+    h(
+      "p",
+      { class: "quiet", style: { marginTop: ".5rem" } },
+      h("span", { class: "star" }, "★ "),
+      "on the frontier: no other team of its run is both more accurate and cheaper. Tokens are means per episode.",
+    ),
+  );
 }
 
 function levelNames(list) {
@@ -138,15 +299,49 @@ function levelNames(list) {
 function teamRow(run, point, { levels, best, most, priced, many }) {
   const { accuracy, tokens } = point;
   const at = (value) => `${(100 * value).toFixed(2)}%`;
-  const whisker = h("span", { class: "whisker", "aria-hidden": "true" }, h("i", { style: { left: at(accuracy.low), width: at(accuracy.high - accuracy.low) } }), h("b", { style: { left: at(accuracy.mean) } }));
+  const whisker = h(
+    "span",
+    { class: "whisker", "aria-hidden": "true" },
+    h("i", { style: { left: at(accuracy.low), width: at(accuracy.high - accuracy.low) } }),
+    h("b", { style: { left: at(accuracy.mean) } }),
+  );
   const silent = silentShare(point);
-  return h("tr", { class: point === run.trained ? "lead-row" : null },
-    h("td", { class: "name", title: titleOf(run, point) }, many && `${oneLine(run.label)} · `, oneLine(titleOf(run, point)), best.has(point) && h("span", { class: "star", title: "on the frontier" }, " ★"), point.partial && h("span", { class: "quiet" }, " so far")),
-    h("td", {}, `${points(accuracy.mean)}  [${points(accuracy.low)}, ${points(accuracy.high)}]`, whisker),
+  return h(
+    "tr",
+    { class: point === run.trained ? "lead-row" : null },
+    h(
+      "td",
+      { class: "name", title: titleOf(run, point) },
+      many && `${oneLine(run.label)} · `,
+      oneLine(titleOf(run, point)),
+      best.has(point) && h("span", { class: "star", title: "on the frontier" }, " ★"),
+      point.partial && h("span", { class: "quiet" }, " so far"),
+    ),
+    h(
+      "td",
+      {},
+      `${points(accuracy.mean)}  [${points(accuracy.low)}, ${points(accuracy.high)}]`,
+      whisker,
+    ),
     levels.map((level) => h("td", {}, points(point.levels[level]?.mean))),
-    h("td", {}, fixed(tokens?.mean), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: at((tokens?.mean ?? 0) / (most || 1)) } }))),
-    [fixed(point.read, 0), fixed(point.generated_per_solved, 0), fixed(point.path_tokens, 0), silent == null ? "–" : points(silent)].map((text) => h("td", {}, text)),
-    priced && h("td", {}, point.money == null ? "–" : point.money.toPrecision(3)));
+    h(
+      "td",
+      {},
+      fixed(tokens?.mean),
+      h(
+        "span",
+        { class: "meter", "aria-hidden": "true" },
+        h("i", { style: { width: at((tokens?.mean ?? 0) / (most || 1)) } }),
+      ),
+    ),
+    [
+      fixed(point.read, 0),
+      fixed(point.generated_per_solved, 0),
+      fixed(point.path_tokens, 0),
+      silent == null ? "–" : points(silent),
+    ].map((text) => h("td", {}, text)),
+    priced && h("td", {}, point.money == null ? "–" : point.money.toPrecision(3)),
+  );
 }
 
 function silentShare(point) {
@@ -158,14 +353,42 @@ function silentShare(point) {
 function testsInWords(run, named) {
   const tests = run.overview.tests;
   if (!tests.length) return null;
-  const line = (test) => h("li", { class: test.sure ? "sure" : null, title: test.sure ? "significant at 5 %" : "not significant at 5 %" }, named ? `${oneLine(run.label)}: ` : null, oneLine(test.text));
-  const first = run.trained ? tests.filter((test) => test.text.startsWith("trained ")) : tests, rest = tests.filter((test) => !first.includes(test));
-  return [h("ul", { class: "words", "aria-label": "Paired tests" }, first.map(line)),
-    rest.length ? h("details", {}, h("summary", {}, `${plural(rest.length, "more test")} among the others`), h("ul", { class: "words" }, rest.map(line))) : null];
+  const line = (test) =>
+    h(
+      "li",
+      {
+        class: test.sure ? "sure" : null,
+        title: test.sure ? "significant at 5 %" : "not significant at 5 %",
+      },
+      named ? `${oneLine(run.label)}: ` : null,
+      oneLine(test.text),
+    );
+  const first = run.trained ? tests.filter((test) => test.text.startsWith("trained ")) : tests,
+    rest = tests.filter((test) => !first.includes(test));
+  return [
+    h("ul", { class: "words", "aria-label": "Paired tests" }, first.map(line)),
+    rest.length
+      ? h(
+          "details",
+          {},
+          h("summary", {}, `${plural(rest.length, "more test")} among the others`),
+          h("ul", { class: "words" }, rest.map(line)),
+        )
+      : null,
+  ];
 }
 
 function missing(run, named) {
   const notes = run.overview.notes;
   if (!notes.length) return null;
-  return h("div", { class: "missing" }, h("strong", {}, named ? `Not in ${oneLine(run.label)}` : "Not in this run folder"), h("ul", {}, notes.map((note) => h("li", {}, oneLine(note)))));
+  return h(
+    "div",
+    { class: "missing" },
+    h("strong", {}, named ? `Not in ${oneLine(run.label)}` : "Not in this run folder"),
+    h(
+      "ul",
+      {},
+      notes.map((note) => h("li", {}, oneLine(note))),
+    ),
+  );
 }

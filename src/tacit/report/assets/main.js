@@ -11,46 +11,111 @@ async function start() {
   try {
     await refresh();
   } catch (error) {
-    fill(byId("headline"), h("h1", { class: "claim" }, "Nothing to show"), h("p", { class: "lead" }, error.message));
+    fill(
+      byId("headline"),
+      h("h1", { class: "claim" }, "Nothing to show"),
+      h("p", { class: "lead" }, error.message),
+    );
     return;
   }
-  if (data.live) data.follow(refreshSoon, (on) => { byId("link-state").textContent = on ? "live" : "not connected"; });
+  if (data.live)
+    data.follow(refreshSoon, (on) => {
+      byId("link-state").textContent = on ? "live" : "not connected";
+    });
 }
 
 async function refresh() {
-  const overviews = await data.overviews(page.runs.length ? shownRuns().map((run) => run.id) : null);
+  const overviews = await data.overviews(
+    page.runs.length ? shownRuns().map((run) => run.id) : null,
+  );
   const known = new Map(page.runs.map((run) => [run.id, run]));
-  page.runs = overviews.map((overview, n) => { const run = known.get(overview.id ?? n); if (run) run.update(overview); return run ?? new RunView(overview, n); });
+  page.runs = overviews.map((overview, n) => {
+    const run = known.get(overview.id ?? n);
+    if (run) run.update(overview);
+    return run ?? new RunView(overview, n);
+  });
   if (data.live && !known.size) for (const run of page.runs.slice(1)) page.hidden.add(run.id);
   drawRuns();
   draw();
 }
 
 // One refresh at a time, and another after it if more came meanwhile.
-let refreshing = null, again = false;
+let refreshing = null,
+  again = false;
 function refreshSoon() {
-  if (refreshing) { again = true; return; }
-  refreshing = refresh().catch(() => {}).finally(() => { refreshing = null; if (again) { again = false; refreshSoon(); } });
+  if (refreshing) {
+    again = true;
+    return;
+  }
+  refreshing = refresh()
+    .catch(() => {})
+    .finally(() => {
+      refreshing = null;
+      if (again) {
+        again = false;
+        refreshSoon();
+      }
+    });
 }
 
 function draw() {
   const runs = shownRuns();
   document.title = runs.length === 1 ? `${oneLine(runs[0].label)} · Tacit` : "Tacit";
-  for (const [place, part] of [["headline", drawHeadline], ["frontier-chart", drawFrontier], ["curves-missing", drawCurves], ["flows", drawTalk], ["settings", drawDetails]])
+  for (const [place, part] of [
+    ["headline", drawHeadline],
+    ["frontier-chart", drawFrontier],
+    ["curves-missing", drawCurves],
+    ["flows", drawTalk],
+    ["settings", drawDetails],
+  ])
     try {
       part(runs);
     } catch (error) {
       console.error(error);
-      fill(byId(place), h("p", { class: "missing" }, `This part cannot be drawn from what the run folder holds (${error.message}).`));
+      fill(
+        byId(place),
+        h(
+          "p",
+          { class: "missing" },
+          `This part cannot be drawn from what the run folder holds (${error.message}).`,
+        ),
+      );
     }
-  page.talks.show(runs).then(() => { for (const link of byId("sections").children) link.hidden = document.querySelector(link.hash).hidden; });
+  page.talks.show(runs).then(() => {
+    for (const link of byId("sections").children)
+      link.hidden = document.querySelector(link.hash).hidden;
+  });
 }
 
 function drawRuns() {
-  const bar = byId("runs"), many = page.runs.length > 1;
+  const bar = byId("runs"),
+    many = page.runs.length > 1;
   bar.hidden = !many && !data.live;
-  const chips = many ? page.runs.map((run) => h("button", { class: "chip", type: "button", "aria-pressed": String(!page.hidden.has(run.id)), title: `${oneLine(run.label)}: show or hide`, onclick: () => toggleRun(run) },
-    h("span", { class: "dot", style: { borderColor: colour(run.number), background: page.hidden.has(run.id) ? "transparent" : colour(run.number) } }), h("span", {}, oneLine(run.label)), data.live && run.state.status === "running" ? h("span", { class: "quiet" }, "running") : null)) : [];
+  const chips = many
+    ? page.runs.map((run) =>
+        h(
+          "button",
+          {
+            class: "chip",
+            type: "button",
+            "aria-pressed": String(!page.hidden.has(run.id)),
+            title: `${oneLine(run.label)}: show or hide`,
+            onclick: () => toggleRun(run),
+          },
+          h("span", {
+            class: "dot",
+            style: {
+              borderColor: colour(run.number),
+              background: page.hidden.has(run.id) ? "transparent" : colour(run.number),
+            },
+          }),
+          h("span", {}, oneLine(run.label)),
+          data.live && run.state.status === "running"
+            ? h("span", { class: "quiet" }, "running")
+            : null,
+        ),
+      )
+    : [];
   const focused = document.activeElement?.dataset?.act;
   fill(bar, chips, data.live ? actions() : null);
   if (focused) bar.querySelector(`[data-act="${focused}"]`)?.focus();
@@ -66,17 +131,56 @@ function toggleRun(run) {
 
 // Stop and save act on the one run that is shown.
 function actions() {
-  const runs = shownRuns(), run = runs.length === 1 ? runs[0] : null, can = run?.state.status === "running" && run.overview.trains;
-  const why = !run ? "Show one run to act on it" : can ? null : "This run is not being trained on this machine";
-  const act = (what, words, done) => h("button", { class: "plain", type: "button", "data-act": what, disabled: !can, title: why, onclick: async () => { try { await data.act(run.id, what); toast(done); } catch (error) { toast(error.message); } } }, words);
-  return h("span", { class: "tools" }, act("save", "Save a checkpoint now", "Asked: a checkpoint is saved after this step"), act("stop", "Stop after this step", "Asked: the run stops after this step, and the same command goes on"));
+  const runs = shownRuns(),
+    run = runs.length === 1 ? runs[0] : null,
+    can = run?.state.status === "running" && run.overview.trains;
+  const why = !run
+    ? "Show one run to act on it"
+    : can
+      ? null
+      : "This run is not being trained on this machine";
+  const act = (what, words, done) =>
+    h(
+      "button",
+      {
+        class: "plain",
+        type: "button",
+        "data-act": what,
+        disabled: !can,
+        title: why,
+        onclick: async () => {
+          try {
+            await data.act(run.id, what);
+            toast(done);
+          } catch (error) {
+            toast(error.message);
+          }
+        },
+      },
+      words,
+    );
+  return h(
+    "span",
+    { class: "tools" },
+    act("save", "Save a checkpoint now", "Asked: a checkpoint is saved after this step"),
+    act(
+      "stop",
+      "Stop after this step",
+      "Asked: the run stops after this step, and the same command goes on",
+    ),
+  );
 }
 
 // ---- theme
 
-const THEMES = ["auto", "light", "dark"], darkness = matchMedia("(prefers-color-scheme: dark)");
+const THEMES = ["auto", "light", "dark"],
+  darkness = matchMedia("(prefers-color-scheme: dark)");
 let theme = "auto";
-try { theme = localStorage.getItem("tacit-theme") ?? "auto"; } catch { /* a page from disk may have no storage */ }
+try {
+  theme = localStorage.getItem("tacit-theme") ?? "auto";
+} catch {
+  /* a page from disk may have no storage */
+}
 
 function dress(name = theme) {
   const dark = name === "dark" || (name === "auto" && darkness.matches);
@@ -88,23 +192,35 @@ function dress(name = theme) {
 
 byId("theme").addEventListener("click", () => {
   theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-  try { localStorage.setItem("tacit-theme", theme); } catch { /* likewise */ }
+  try {
+    localStorage.setItem("tacit-theme", theme);
+  } catch {
+    /* likewise */
+  }
   dress();
   drawRuns();
   draw();
 });
-darkness.addEventListener("change", () => { dress(); draw(); });
+darkness.addEventListener("change", () => {
+  dress();
+  draw();
+});
 dress();
 
 // ---- where we are, and printing
 
-const spy = new IntersectionObserver((entries) => {
-  const seen = entries.find((entry) => entry.isIntersecting), bar = byId("sections");
-  if (!seen) return;
-  for (const link of bar.children) link.toggleAttribute("aria-current", link.hash === `#${seen.target.id}`);
-  const here = bar.querySelector("[aria-current]");
-  if (here) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - 40;
-}, { rootMargin: "-20% 0px -70% 0px" });
+const spy = new IntersectionObserver(
+  (entries) => {
+    const seen = entries.find((entry) => entry.isIntersecting),
+      bar = byId("sections");
+    if (!seen) return;
+    for (const link of bar.children)
+      link.toggleAttribute("aria-current", link.hash === `#${seen.target.id}`);
+    const here = bar.querySelector("[aria-current]");
+    if (here) bar.scrollLeft = here.offsetLeft - bar.offsetLeft - 40;
+  },
+  { rootMargin: "-20% 0px -70% 0px" },
+);
 for (const section of document.querySelectorAll("main > section")) spy.observe(section);
 
 // On paper: light, everything drawn, charts as wide as their column.
@@ -112,12 +228,17 @@ addEventListener("beforeprint", () => {
   dress("light");
   draw();
   for (const element of [...pending.keys()]) drawPending(element);
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(chart, { width: chart.classList.contains("tall") ? 640 : 310, autosize: false });
+  for (const chart of document.querySelectorAll(".js-plotly-plot"))
+    Plotly.relayout(chart, {
+      width: chart.classList.contains("tall") ? 640 : 310,
+      autosize: false,
+    });
 });
 addEventListener("afterprint", () => {
   dress();
   draw();
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(chart, { width: null, autosize: true });
+  for (const chart of document.querySelectorAll(".js-plotly-plot"))
+    Plotly.relayout(chart, { width: null, autosize: true });
 });
 
 start();

@@ -1,0 +1,176 @@
+"use strict";
+// The frontier: accuracy against cost, every team and checkpoint a point.
+
+function drawFrontier(runs) {
+  const priced = runs.some((run) => run.points.some((p) => p.money != null));
+  if (!priced) view.cost = "tokens";
+  fill(
+    byId("frontier-controls"),
+    priced &&
+      choice(
+        "Cost",
+        [
+          ["tokens", "tokens"],
+          ["money", "money"],
+        ],
+        view.cost,
+        (v) => {
+          view.cost = v;
+          drawFrontier(runs);
+        },
+      ),
+    toggle("Log scale", view.logCost, (on) => {
+      view.logCost = on;
+      drawFrontier(runs);
+    }),
+  );
+  const chart = byId("frontier-chart");
+  const section = byId("frontier");
+  section.hidden = !runs.some((run) => run.points.length);
+  if (!section.hidden)
+    whenSeen(chart, () =>
+      Plotly.react(chart, frontierTraces(runs), frontierLayout(runs), PLOT).then(() =>
+        describe(
+          chart,
+          `Accuracy against ${view.cost} of ${plural(
+            runs.reduce((n, run) => n + run.points.length, 0),
+            "team or checkpoint",
+            "teams and checkpoints",
+          )}.`,
+        ),
+      ),
+    );
+}
+
+const costOf = (point) =>
+  view.cost === "money" ? point.money && { mean: point.money } : point.tokens;
+
+function frontierTraces(runs) {
+  const all = runs.flatMap((run, n) =>
+    run.points.filter(costOf).map((point) => ({ run, point, n })),
+  );
+  const best = frontierOf(
+    all.map((a) => a.point),
+    (p) => costOf(p)?.mean,
+  );
+  const traces = [
+    {
+      x: best.map((p) => costOf(p).mean),
+      y: best.map((p) => 100 * p.accuracy.mean),
+      mode: "lines",
+      hoverinfo: "skip",
+      line: { color: css("--faint"), width: 1.5, shape: "hv" },
+    },
+  ];
+  runs.forEach((run, n) => {
+    const path = run.checkpoints.filter(costOf);
+    traces.push({
+      x: path.map((p) => costOf(p).mean),
+      y: path.map((p) => 100 * p.accuracy.mean),
+      mode: "lines",
+      hoverinfo: "skip",
+      line: { color: colour(runColour(runs, run)), width: 1, dash: "dot" },
+    });
+    for (const kind of ["checkpoint", "team"])
+      traces.push(pointsTrace(runs, run, kind, new Set(best), n));
+  });
+  return traces;
+}
+
+const runColour = (runs, run) => (runs.length > 1 ? run.number : 0);
+
+function pointsTrace(runs, run, kind, best) {
+  const some = run.points.filter((p) => p.kind === kind && costOf(p));
+  const team = kind === "team",
+    hue = colour(team && runs.length === 1 ? 1 : runColour(runs, run));
+  const named = (p) =>
+    (team && innerWidth >= 760) ||
+    p === run.untrained ||
+    p === run.trained ||
+    run.overview.solo.includes(p.name);
+  const prefix = runs.length > 1 ? `${run.label} · ` : "";
+  return {
+    x: some.map((p) => costOf(p).mean),
+    y: some.map((p) => 100 * p.accuracy.mean),
+    mode: "markers+text",
+    text: some.map((p) => (named(p) ? `&nbsp; ${label(nameOf(runs, run, p))} &nbsp;` : "")),
+    textposition: some.map((p) => sideOf(p, runs)),
+    textfont: { size: 11, color: css("--soft") },
+    cliponaxis: false,
+    error_y: {
+      type: "data",
+      symmetric: false,
+      array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)),
+      arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)),
+      color: hue,
+      thickness: 1,
+      width: 0,
+    },
+    marker: {
+      color: some.map((p) => (best.has(p) || p === run.trained ? hue : css("--panel"))),
+      line: { color: hue, width: 2 },
+      size: some.map((p) => (p === run.trained ? 15 : 10)),
+      symbol: team ? "diamond" : "circle",
+    },
+    hovertemplate: some.map(
+      (p) =>
+        `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens?.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`,
+    ),
+  };
+}
+
+// Of several runs the trained teams go by the run's name, and what they share is named once.
+function nameOf(runs, run, point) {
+  if (runs.length === 1) return titleOf(run, point);
+  return point === run.trained ? oneLine(run.label) : run === runs[0] ? titleOf(run, point) : "";
+}
+
+// Names stand to the right of their point, or to the left where another point is in the way.
+function sideOf(point, runs) {
+  const all = runs.flatMap((run) => run.points).filter(costOf),
+    width = Math.max(...all.map((p) => costOf(p).mean)) || 1;
+  const near = all.some(
+    (p) =>
+      p !== point &&
+      costOf(p).mean > costOf(point).mean &&
+      (costOf(p).mean - costOf(point).mean) / width < 0.12 &&
+      Math.abs(p.accuracy.mean - point.accuracy.mean) < 0.05,
+  );
+  return near ? "middle left" : "middle right";
+}
+
+function frontierLayout(runs) {
+  const budgets = [...new Set(runs.map((run) => run.budget[view.cost]).filter(Boolean))];
+  return layoutOf({
+    hovermode: "closest",
+    margin: { l: 52, r: innerWidth < 760 ? 18 : 100, t: 18, b: 46 },
+    xaxis: {
+      title: {
+        text: view.cost === "money" ? "money a task" : "tokens said an episode",
+        standoff: 8,
+      },
+      type: view.logCost ? "log" : "linear",
+      rangemode: view.logCost ? "normal" : "tozero",
+    },
+    yaxis: { title: { text: "accuracy, %", standoff: 8 }, range: [-4, 106] },
+    shapes: budgets.map((b) => ({
+      type: "line",
+      x0: b,
+      x1: b,
+      yref: "paper",
+      y0: 0,
+      y1: 1,
+      line: { color: css("--c4"), width: 1.5, dash: "dash" },
+    })),
+    annotations: budgets.map((b) => ({
+      x: view.logCost ? Math.log10(b) : b,
+      yref: "paper",
+      y: 1,
+      yanchor: "bottom",
+      xanchor: "left",
+      text: `budget ${whole(b)}`,
+      showarrow: false,
+      font: { size: 11, color: css("--c4") },
+    })),
+  });
+}
