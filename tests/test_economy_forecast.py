@@ -1,8 +1,10 @@
 """Scaling a sample up, by hand."""
 
+from math import e
+
 import pytest
 
-from tacit.economy.forecast import Part, Speed, forecast, talk_left
+from tacit.economy.forecast import FALL_STEPS, Part, Speed, forecast, talk_left
 from tacit.economy.ledger import Price, PriceTable
 from tacit.errors import ConfigError
 from tacit.types import Call, Episode, Stop, Usage
@@ -77,18 +79,22 @@ def test_limits_of_speed_make_it_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "expected"),
+    ("budget", "end"),
     [
         (None, 1.0),  # nothing presses
         (70, 1.0),  # already below
-        (36.0, (1 + (36 - 12) / (60 - 12)) / 2),  # from 60 down to 36, 12 of it not talk
-        (5.0, 0.5),  # below what silence costs: down to no talk at all
+        (36.0, (36 - 12) / (60 - 12)),  # from 60 down to 36, 12 of it not talk
+        (5.0, 0.0),  # below what silence costs: down to no talk at all
     ],
 )
-def test_talk_falls_to_the_budget_in_a_straight_line(budget: float | None, expected: float) -> None:
-    assert talk_left(SPOKEN, QUIET, budget) == pytest.approx(expected)
+def test_talk_falls_towards_the_budget(budget: float | None, end: float) -> None:
+    assert talk_left(SPOKEN, QUIET, budget, [0]) == 1.0
+    assert talk_left(SPOKEN, QUIET, budget, [FALL_STEPS]) == pytest.approx(end + (1 - end) / e)
+    assert talk_left(SPOKEN, QUIET, budget, [10**6]) == pytest.approx(end)
+    both = talk_left(SPOKEN, QUIET, budget, [0, 10**6])
+    assert both == pytest.approx((1 + end) / 2), "the mean over the steps"
 
 
 def test_without_quiet_plays_talk_is_taken_to_stay() -> None:
-    assert talk_left(SPOKEN, [], 10.0) == 1.0
+    assert talk_left(SPOKEN, [], 10.0, range(100)) == 1.0
     assert forecast([part(talk=0.5)]).tokens == forecast([part()]).tokens

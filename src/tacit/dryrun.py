@@ -88,9 +88,12 @@ async def _training(config: Config, account: Account) -> tuple[list[Part], float
             quiet = await trainer.player.play_silent(some) if trainer.player.choosing else []
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
     spoken = [episode for group in groups for episode in group.spoken]
-    talk = talk_left(spoken, quiet, config.budget.tokens)
+    budget, looks = config.budget.tokens, _evaluations(train)
     parts[0] = replace(
-        parts[0], episodes=parts[0].episodes * _evaluations(train), talk=talk, quiet=quiet
+        parts[0],
+        episodes=parts[0].episodes * len(looks),
+        talk=talk_left(spoken, quiet, budget, looks),
+        quiet=quiet,
     )
     whole = train.steps * train.tasks_per_step
     learning = Part(
@@ -98,7 +101,7 @@ async def _training(config: Config, account: Account) -> tuple[list[Part], float
         episodes=whole * train.group,
         sample=spoken,
         seconds=play_seconds,
-        talk=talk,
+        talk=talk_left(spoken, quiet, budget, range(train.steps)),
         quiet=quiet,
     )
     again = min(whole, len(stage.train_tasks)) if trainer.player.remembered else whole
@@ -108,10 +111,10 @@ async def _training(config: Config, account: Account) -> tuple[list[Part], float
     return [learning, arm, *parts], update_seconds * learning.episodes / len(spoken)
 
 
-def _evaluations(train: TrainConfig) -> int:
-    """How often the held-out tasks are played: at the start, now and then, and at the end."""
+def _evaluations(train: TrainConfig) -> list[int]:
+    """The steps after which the held-out tasks are played: first, now and then, and last."""
     every = train.evaluate_every or train.steps
-    return 1 + -(-train.steps // every)
+    return [*range(0, train.steps, every), train.steps]
 
 
 async def _team(
