@@ -15,7 +15,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from tacit.engine.cuda.model import why_not_fused
-from tacit.learn.packed import Pack, flash_attend
+from tacit.learn.attention import flash_attend
+from tacit.learn.packed import Pack
 
 WEIGHT_ROWS = 32
 """Rows whose share of a norm's weight gradient one program adds up."""

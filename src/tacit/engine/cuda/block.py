@@ -16,7 +16,6 @@ from tacit.engine.cuda.pages import (
     Prompt,
     Prompts,
     copy_pages,
-    new_cache,
     pages_for,
 )
 from tacit.engine.sampler import equal_rows, log_distribution
@@ -44,7 +43,7 @@ class Block:
         self.model = model
         self.pages_a_row = pages_a_row
         count = _page_count(model, rows, pages_a_row)
-        self.cache = new_cache(model, count)
+        self.cache = _new_cache(model, count)
         self.pages = Pages(count)
         self.prompts = Prompts(self.pages)
         # two more than are drawn at a time: the first token of a prompt, and a place to warm up in
@@ -271,6 +270,12 @@ def _describe(ticket: Ticket, prompt: int) -> tuple[list[int], list[float]]:
 def filters(sampling: Sampling) -> bool:
     """Whether top-p or top-k leaves some tokens out."""
     return sampling.temperature > 0.0 and (sampling.top_p < 1.0 or sampling.top_k > 0)
+
+
+def _new_cache(model: FusedModel, pages: int) -> Tensor:
+    """[2, layers, slots, kv heads, width]: keys, then values."""
+    shape = (2, len(model.layers), pages * PAGE, model.kv_heads, model.width)
+    return torch.zeros(shape, dtype=model.dtype, device=model.device)
 
 
 def _page_count(model: FusedModel, rows: int, pages_a_row: int) -> int:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from tacit.engine.base import Sampling
-from tacit.engine.cuda.model import FusedModel
 from tacit.engine.silence import SilenceOdds
 
 PAGE = 16
@@ -108,12 +107,6 @@ class Prompts:
         for prompt in self._kept.values():
             self._pages.release(prompt.pages)
         self._kept.clear()
-
-
-def new_cache(model: FusedModel, pages: int) -> Tensor:
-    """[2, layers, slots, kv heads, width]: keys, then values."""
-    shape = (2, len(model.layers), pages * PAGE, model.kv_heads, model.width)
-    return torch.zeros(shape, dtype=model.dtype, device=model.device)
 
 
 def copy_pages(cache: Tensor, pairs: list[tuple[int, int]]) -> None:

@@ -1,0 +1,73 @@
+"""Who holds which page: none is lost, none is given twice, prompts give way when they must."""
+
+import random
+
+import torch
+
+from tacit.engine.cuda.pages import PAGE, Pages, Prompts, copy_pages, pages_for
+
+
+def test_pages_come_back_when_their_last_user_lets_go() -> None:
+    pages = Pages(4)
+    mine = pages.take(3)
+    pages.share(mine[:2])
+    assert pages.free == 1 and len(set(mine)) == 3
+    pages.release(mine)
+    assert pages.free == 2
+    pages.release(mine[:2])
+    assert pages.free == 4
+
+
+def test_pages_are_never_given_twice() -> None:
+    dice = random.Random(0)
+    pages, held = Pages(50), [[] for _ in range(8)]
+    for _ in range(2000):
+        who = dice.randrange(8)
+        pages.release(held[who])
+        held[who] = []
+        if (count := dice.randrange(8)) <= pages.free:
+            held[who] = pages.take(count)
+        every = [page for some in held for page in some]
+        assert len(every) == len(set(every)) and len(every) + pages.free == 50
+
+
+def test_a_prompt_shares_its_full_pages_and_lends_its_last() -> None:
+    prompts = Prompts(Pages(8))
+    ids = tuple(range(2 * PAGE + 3))
+    prompt = prompts.add((ids, ()))
+    assert len(prompt.pages) == pages_for(len(ids)) == 3
+    assert prompt.whole_pages == prompt.pages[:2] and prompt.tail_page == prompt.pages[2]
+    even = prompts.add((ids[: 2 * PAGE], ()))
+    assert even.whole_pages == even.pages and even.tail_page is None
+
+
+def test_old_prompts_give_way_but_not_those_in_use() -> None:
+    pages = Pages(4)
+    prompts = Prompts(pages)
+    old, used, new = (prompts.add(((n,) * PAGE, ())) for n in range(3))
+    assert prompts.find(((0,) * PAGE, ())) is old, "asked for lately"
+    assert not prompts.make_room(4, {id(old), id(used)})
+    assert prompts.find(((2,) * PAGE, ())) is None and pages.free == 2
+    assert prompts.find(((0,) * PAGE, ())) is old and prompts.find(((1,) * PAGE, ())) is used
+    prompts.clear()
+    assert pages.free == 4 and new.pages
+
+
+def test_a_page_a_row_still_reads_outlives_its_prompt() -> None:
+    pages = Pages(3)
+    prompts = Prompts(pages)
+    prompt = prompts.add(((1,) * PAGE, ()))
+    pages.share(prompt.whole_pages)
+    prompts.clear()
+    assert pages.free == 2
+    pages.release(prompt.whole_pages)
+    assert pages.free == 3
+
+
+def test_copied_pages_hold_what_their_source_holds() -> None:
+    cache = torch.randn(2, 3, 4 * PAGE, 2, 8)
+    before = cache.clone()
+    copy_pages(cache, [(0, 2), (1, 3)])
+    halves = cache.view(2, 3, 2, 2 * PAGE, 2, 8)
+    assert torch.equal(halves[:, :, 0], halves[:, :, 1])
+    assert torch.equal(cache[:, :, : 2 * PAGE], before[:, :, : 2 * PAGE])
