@@ -1,9 +1,10 @@
 """How near `--dry-run` comes to what a run then takes, on the pocket recipes.
 
     python benchmarks/dry_run.py --out benchmarks/results/dry-run.json
+    python benchmarks/dry_run.py runs/x runs/y --out FILE    # runs that are there already
 
-Runs are kept in runs/dry-run/, so that an interrupted one goes on. The exit code is 1 where an
-estimate is more than 20 % from the real token count.
+Runs of recipes are kept in runs/dry-run/, so that an interrupted one goes on. Results are added to
+those in FILE. The exit code is 1 where an estimate is more than 20 % from the real token count.
 """
 
 import argparse
@@ -12,7 +13,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -55,40 +55,43 @@ def taken(folder: Path) -> dict[str, int]:
     return total
 
 
-def measure(recipe: str, overrides: list[str]) -> dict[str, Any]:
-    command, folder = COMMANDS[recipe], RUNS / "-".join([recipe, *overrides]).replace("=", "-")
-    estimate = json.loads(tacit(command, recipe, *overrides, "--dry-run", "--json"))
-    began = time.perf_counter()
-    tacit(command, recipe, *overrides, "--out", str(folder), "--json")
-    seconds = time.perf_counter() - began
+def measure(source: str) -> dict[str, Any]:
+    """The estimate for a recipe or a run that is there, and what the run really took."""
+    there = Path(source).is_dir()
+    folder = Path(source) if there else RUNS / source
+    trains = (folder / "timing.jsonl").exists() if there else COMMANDS[source] == "train"
+    command = "train" if trains else "compare"
+    estimate = json.loads(tacit(command, source, "--dry-run", "--json"))
+    if not there:
+        tacit(command, source, "--out", str(folder), "--json")
     real = taken(folder)
-    tokens = sum(real.values())
+    off = estimate["tokens"] / sum(real.values()) - 1
     return {
-        "command": command,
+        "command": f"tacit {command} {source}",
         "estimate": estimate,
-        "real": {**real, "tokens": tokens, "seconds": seconds},
-        "off": estimate["tokens"] / tokens - 1,
-        "near": abs(estimate["tokens"] / tokens - 1) <= NEAR,
+        "real": {**real, "tokens": sum(real.values())},
+        "off": off,
+        "near": abs(off) <= NEAR,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipes", nargs="*", default=[*COMMANDS], choices=[*COMMANDS])
-    parser.add_argument("--set", nargs="*", default=[], metavar="a.b=c")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("sources", nargs="*", default=[*COMMANDS], help="recipes, run folders")
     parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    results = {recipe: measure(recipe, arguments.set) for recipe in arguments.recipes}
+    chosen = parser.parse_args()
+    results = {Path(source).name: measure(source) for source in chosen.sources}
+    before = json.loads(chosen.out.read_text()) if chosen.out and chosen.out.exists() else {}
     whole = {
         "date": str(date.today()),
         "command": " ".join(["python", "benchmarks/dry_run.py", *sys.argv[1:]]),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "results": results,
+        "results": before.get("results", {}) | results,
     }
     text = json.dumps(whole, indent=1)
     print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+    if chosen.out:
+        chosen.out.write_text(text + "\n", encoding="utf-8")
     sys.exit(not all(result["near"] for result in results.values()))
 
 
