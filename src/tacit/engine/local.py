@@ -7,6 +7,7 @@ Several engines may share a model, each with its own adapter on.
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -28,6 +29,8 @@ from tacit.errors import EngineError
 from tacit.types import ChatMessage, Usage
 
 log = logging.getLogger(__name__)
+
+GATHERING_S = 0.002
 
 Activate = Callable[[], AbstractContextManager[Any]]
 
@@ -174,6 +177,7 @@ class LocalEngine:
 
     def _step(self) -> bool:
         """One step of every lane with work, in the worker's thread."""
+        self._let_a_crowd_gather()
         try:
             with torch.no_grad(), self._activate():
                 if self._loaded.module.training:
@@ -187,6 +191,12 @@ class LocalEngine:
         except Exception as error:
             self._fail(error)
         return bool(self._inbox) or any(lane.busy for lane in self._lanes.values())
+
+    def _let_a_crowd_gather(self) -> None:
+        """On a GPU a step costs the same for one as for many, and requests come in crowds."""
+        idle = not any(lane.busy for lane in self._lanes.values())
+        if idle and self._inbox and self._loaded.module.device.type == "cuda":
+            time.sleep(GATHERING_S)
 
     def _refresh(self) -> None:
         """Drop what other weights computed."""
