@@ -38,14 +38,18 @@ pytestmark = [
 MESSAGES = (ChatMessage("user", "what is 12 + 34?"),)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(path: Path, *, tied: bool) -> Path:
     """A model of a shape that vLLM has CPU kernels for."""
-    path = tmp_path_factory.mktemp("model")
-    model = tiny_model("llama", hidden_size=128, num_attention_heads=2, head_dim=64)
+    shape = {"hidden_size": 128, "num_attention_heads": 2, "head_dim": 64}
+    model = tiny_model("llama", **shape, tie_word_embeddings=tied)
     model.module.save_pretrained(path)
     model.tokenizer.save_pretrained(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("model"), tied=True)
 
 
 def config_of(folder: Path, **changed: Any) -> Config:
@@ -98,10 +102,11 @@ def stir(policy: Policy) -> None:
         weight.add_(0.3 * torch.randn(weight.shape, generator=generator) * weight.std().clamp(0.05))
 
 
-@pytest.mark.parametrize("kind", ["lora", "full"])
+@pytest.mark.parametrize(("kind", "tied"), [("lora", True), ("full", True), ("full", False)])
 async def test_it_speaks_as_the_trainer_would_before_and_after_an_update(
-    folder: Path, kind: str
+    tmp_path: Path, kind: str, tied: bool
 ) -> None:
+    folder = made(tmp_path, tied=tied)
     policy = policy_on(load_model(str(folder), name="tiny"), kind)
     model = config_of(folder).models["tiny"]
     frozen = VllmEngine(serve("tiny", model, adapters=1, rank=4)) if kind == "lora" else None

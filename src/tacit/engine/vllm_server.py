@@ -106,6 +106,7 @@ class VllmServer:
             "logprobs_mode": "processed_logprobs",
             "enforce_eager": not gpu,
             "disable_log_stats": True,
+            "worker_extension_cls": "tacit.engine.vllm_worker.Taker",
             **_lora_arguments(adapters, rank),
         }
         try:
@@ -178,9 +179,7 @@ class VllmServer:
         await _write(export, folder)
         await self._do(self._llm.pause_generation(mode="wait", clear_cache=True))
         try:
-            await self._do(
-                self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-            )
+            await self._do(self._llm.collective_rpc("take_weights", args=(str(folder),)))
         finally:
             await self._llm.resume_generation()
         shutil.rmtree(folder, ignore_errors=True)
