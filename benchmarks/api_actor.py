@@ -47,8 +47,8 @@ FAR = """
 extends: pocket-hint
 teams: null
 models:
-  far: {{engine: api, model: pocket-actor, base_url: "{url}", api_key_env: TACIT_BENCHMARK_KEY,
-         concurrency: 64, cache: {cache}}}
+  far: {{engine: api, model: pocket-actor, api_key_env: TACIT_BENCHMARK_KEY, concurrency: 64,
+         cache: {cache}}}
 team:
   agents:
     actor: {{model: far, system: ""}}   # the server tells its Actor how to answer
@@ -99,8 +99,11 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if "rollout_s" in line]
 
 
-def train(config: str, folder: Path, *overrides: str, serving: int | None = None) -> Spent:
-    """Train in a process of its own; what its steps took after the first, which sets things up."""
+def train(config: str, folder: Path, *overrides: str, url: str = "", serving: int = 0) -> Spent:
+    """Train in a process of its own; what its steps took after the first, which sets things up.
+
+    The URL is in the environment, not in the config, so that a run can go on with another server.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     source = folder.parent / f"{folder.name}.yaml"
     source.write_text(config, encoding="utf-8")
@@ -109,7 +112,12 @@ def train(config: str, folder: Path, *overrides: str, serving: int | None = None
         [*command, "--out", str(folder), "--json"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={"OMP_NUM_THREADS": "1", **os.environ, "TACIT_BENCHMARK_KEY": "none"},
+        env={
+            "OMP_NUM_THREADS": "1",
+            **os.environ,
+            "TACIT_BENCHMARK_KEY": "none",
+            "OPENAI_BASE_URL": url,
+        },
     )
     marks: dict[int, tuple[float, float]] = {}
     while process.poll() is None:
@@ -134,9 +142,12 @@ def speed(rounds: int, steps: int) -> dict[str, Any]:
         for number in range(rounds):
             for way, spent in ways.items():
                 cache = "none" if "no cache" in way else "greedy"
-                config = NEAR if way == "near" else FAR.format(url=url, cache=cache)
-                far = None if way == "near" else pid
-                spent.append(train(config, Path(name) / f"{way} {number}", *short, serving=far))
+                folder = Path(name) / f"{way} {number}"
+                if way == "near":
+                    spent.append(train(NEAR, folder, *short))
+                else:
+                    far = FAR.format(cache=cache)
+                    spent.append(train(far, folder, *short, url=url, serving=pid))
                 print(f"round {number}  {way:<14} {spent[-1]}", flush=True)
     return {
         "least": LEAST_SHARE,
@@ -162,7 +173,7 @@ def accuracy(seed: int, overrides: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, server(Path(name)) as (url, _):
         settings = (f"seed={seed}", *overrides)
         train(NEAR, RUNS / f"near-{seed}", *settings)
-        train(FAR.format(url=url, cache="greedy"), RUNS / f"far-{seed}", *settings)
+        train(FAR.format(cache="greedy"), RUNS / f"far-{seed}", *settings, url=url)
     near, far = (_trained(RUNS / f"{way}-{seed}") for way in ("near", "far"))
     found, expected = far["accuracy"], near["accuracy"]
     lines = [(RUNS / f"{way}-{seed}" / "metrics.jsonl").read_text() for way in ("near", "far")]
