@@ -143,6 +143,8 @@ def main() -> int:
         "command": f"python benchmarks/report.py {arguments.run} --episodes {arguments.episodes}",
         "versions": {"python": platform.python_version(), "plotly": version("plotly")},
         "cpus": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "nice": os.nice(0),
         "episodes": arguments.episodes,
         "episodes_mb": round(size / 1e6, 1),
         "measured": {name: round(value, 2) for name, value in measured.items()},

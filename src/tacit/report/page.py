@@ -139,9 +139,10 @@ def _page(
             for source in run.sources.values():
                 rows = pack(to_json(source.rows()))
                 parts.append(_text(f"rows-{number}-{source.number}", rows))
-    later = [_text(f"piece-{key}", packed) for key, packed in pieces.inside.items()]
+    later = [_text("plotly", _inline(script))]
+    later += [_text(f"piece-{key}", packed) for key, packed in pieces.inside.items()]
     nonce = secrets.token_urlsafe(18)
-    scripts = [*(_asset(name) for name in SCRIPTS), script]
+    scripts = [_asset(name) for name in SCRIPTS]
     return fill_template(
         policy=f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce)}">',
         styles=f"<style>{_asset('page.css')}</style>",

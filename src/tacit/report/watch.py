@@ -270,7 +270,7 @@ def _assets() -> dict[str, Path]:
 
 
 def _page() -> str:
-    scripts = (*SCRIPTS, "plotly.min.js")
+    scripts = ("plotly.min.js", *SCRIPTS)
     return fill_template(
         policy="",
         styles='<link rel="stylesheet" href="assets/page.css">',

@@ -67,13 +67,20 @@ function drawPending(element) {
   }
 }
 
-// Plotly is large and comes last, so that words and numbers need not wait for it.
-addEventListener("load", () => {
+// Plotly is large: in a file it waits as text until words and numbers are shown.
+function loadPlotly() {
+  const text = byId("plotly");
+  if (text && !globalThis.Plotly) {
+    const script = h("script");
+    script.nonce = document.querySelector("script[nonce]").nonce;
+    script.textContent = text.textContent;
+    document.head.append(script);
+  }
   for (const element of pending.keys()) {
     watcher.unobserve(element);
     watcher.observe(element);
   }
-});
+}
 
 function whenSeen(element, act) {
   pending.set(element, act);

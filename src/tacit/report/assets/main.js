@@ -2,7 +2,7 @@
 // Puts the page together: which runs are shown, the theme, following a live run, printing.
 
 const data = byId("overview") ? new FileData() : new LiveData();
-const page = { runs: [], hidden: new Set(), talks: null };
+const page = { runs: [], hidden: new Set(), talks: null, listed: null };
 
 const shownRuns = () => page.runs.filter((run) => !page.hidden.has(run.id));
 
@@ -18,6 +18,7 @@ async function start() {
     );
     return;
   }
+  Promise.all([page.listed, wholePage]).then(() => setTimeout(loadPlotly, 50));
   if (data.live)
     data.follow(refreshSoon, (on) => {
       byId("link-state").textContent = on ? "live" : "not connected";
@@ -81,7 +82,7 @@ function draw() {
         ),
       );
     }
-  page.talks.show(runs).then(() => {
+  page.listed = page.talks.show(runs).then(() => {
     for (const link of byId("sections").children)
       link.hidden = document.querySelector(link.hash).hidden;
   });
@@ -227,6 +228,7 @@ for (const section of document.querySelectorAll("main > section")) spy.observe(s
 addEventListener("beforeprint", () => {
   dress("light");
   draw();
+  loadPlotly();
   for (const element of [...pending.keys()]) drawPending(element);
   for (const chart of document.querySelectorAll(".js-plotly-plot"))
     Plotly.relayout(chart, {
