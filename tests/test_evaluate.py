@@ -113,6 +113,13 @@ def test_what_each_agent_did_by_hand() -> None:
     assert solver.silence == 0.0 and solver.money is None
 
 
+def test_cached_and_reasoning_tokens_are_shown_by_agent() -> None:
+    told = Usage(prompt=100, generated=30, cached=60, reasoning=20)
+    calls = [replace(actor("42"), usage=told), replace(actor("42"), usage=Usage(generated=10))]
+    (agent,) = summarise("t", [episode("a", True, *calls)], TASKS, SETTINGS).agents
+    assert (agent.prompt, agent.cached, agent.generated, agent.reasoning) == (100, 60, 40, 20)
+
+
 def test_failed_episodes_count_nowhere_but_in_their_number() -> None:
     without = [one for one in EPISODES if one.error is None]
     assert replace(summarise("t", EPISODES, TASKS, SETTINGS), failed=0) == summarise(

@@ -34,6 +34,9 @@ class AgentSummary:
     generated: float
     prompt: float
     cached: float
+    """Part of `prompt`."""
+    reasoning: float
+    """Part of `generated`."""
     silence: float
     """Share of its calls in which it said nothing."""
     silence_by_level: dict[str, float]
@@ -331,6 +334,7 @@ def _agents(episodes: Sequence[Episode], prices: PriceTable | None) -> list[Agen
             generated=row.usage.generated / n,
             prompt=row.usage.prompt / n,
             cached=row.usage.cached / n,
+            reasoning=row.usage.reasoning / n,
             silence=row.silence,
             silence_by_level={lv: s[row.agent] for lv, s in quiet.items() if row.agent in s},
             money=None if row.money is None else row.money / n,
