@@ -22,8 +22,8 @@ _MOST_AGENTS = 30
 """Agents whose silence has a bit of its own; browsers count in 32."""
 
 COLUMNS = (
-    "step", "task", "level", "sample", "right", "tokens", "read", "turns", "calls", "spoke",
-    "silent", "reward", "advantage", "without", "answer",
+    "step", "task", "level", "right", "tokens", "read", "turns", "spoke", "silent", "reward",
+    "advantage", "without",
 )  # fmt: skip
 
 
@@ -52,7 +52,8 @@ class Source:
     agents: Table
     columns: dict[str, list[float | None]] = field(init=False)
     places: list[tuple[int, int]] = field(init=False)
-    tables: dict[str, Table] = field(init=False)
+    tasks: Table = field(init=False)
+    levels: Table = field(init=False)
     questions: list[str] = field(init=False)
     """One for each task of the table."""
     flow: Flow = field(init=False)
@@ -65,7 +66,7 @@ class Source:
         self._epoch = self.tail.epoch
         self.columns = {name: [] for name in COLUMNS}
         self.places = []
-        self.tables = {"task": Table(), "level": Table(), "answer": Table()}
+        self.tasks, self.levels = Table(), Table()
         self.questions = []
         self.flow = Flow()
 
@@ -99,26 +100,23 @@ class Source:
         calls = calls_of(tree)
         self.flow.add(calls)
         grade = tree_at(tree, "grade")
-        task = self.tables["task"].place(str(tree.get("task_id", "?")))
+        task = self.tasks.place(str(tree.get("task_id", "?")))
         if task == len(self.questions):
             self.questions.append(_question(calls)[:_QUESTION])
         advantages = [number(value) or 0.0 for value in tree_at(tree, "advantages").values()]
         return {
             "step": number(tree.get("step")),
             "task": task,
-            "level": self.tables["level"].place(str(tree.get("level", ""))),
-            "sample": number(tree.get("sample")) or 0,
+            "level": self.levels.place(str(tree.get("level", ""))),
             "right": int(bool(grade.get("right"))) if grade else None,
             "tokens": _tokens(calls, "generated"),
             "read": _tokens(calls, "prompt"),
             "turns": sum(not call.get("silent") for call in calls),
-            "calls": len(calls),
             "spoke": self._mask(call for call in calls if not call.get("silent")),
             "silent": self._mask(call for call in calls if call.get("silent")),
             "reward": _short(tree_at(tree, "reward").get("total")),
             "advantage": _short(max(advantages, key=abs, default=None)),
             "without": _short(tree.get("task_if_silent")),
-            "answer": self.tables["answer"].place(str(grade.get("answer", ""))[:80]),
         }
 
     def _mask(self, calls: Iterator[dict[str, Any]]) -> int:
@@ -131,10 +129,9 @@ class Source:
             "epoch": self._epoch,
             "from": start,
             "columns": {name: column[start:] for name, column in self.columns.items()},
-            "tasks": self.tables["task"].texts,
+            "tasks": self.tasks.texts,
             "questions": self.questions,
-            "levels": self.tables["level"].texts,
-            "answers": self.tables["answer"].texts,
+            "levels": self.levels.texts,
         }
 
     def piece(self, piece: int, cutters: Cutters) -> bytes:

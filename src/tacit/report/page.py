@@ -75,7 +75,7 @@ def write_report(
         pieces = Pieces(making, inside)
         for number, run in enumerate(runs):
             _read(run, number, pieces, conversations=conversations)
-        _check_not_ours(beside)
+        _check_only_ours(beside)
         shutil.rmtree(beside, ignore_errors=True)
         if pieces.beside:
             making.rename(beside)
@@ -192,7 +192,7 @@ def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def _check_not_ours(folder: Path) -> None:
+def _check_only_ours(folder: Path) -> None:
     """Replace an earlier report's pieces, never somebody's files of that name."""
     if folder.is_dir() and any(not _PIECE_FILE.fullmatch(path.name) for path in folder.iterdir()):
         raise ConfigError(f"`{folder}` is in the way and is no earlier report's: use --out")

@@ -4,21 +4,18 @@ import hashlib
 import json
 import os
 import platform
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tacit.config import parse_config
-from tacit.console import paired_lines
 from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
+from tacit.report.columns import Columns
 from tacit.report.episodes import Source, Table, episode_files
 from tacit.report.reading import Tail, number, read_json, tree_at
+from tacit.report.results import CHECKPOINT, counted, in_words, point_of
 from tacit.report.tokens import Cutters
-from tacit.statistics import Estimate, Paired, wilson
-
-CHECKPOINT = re.compile(r"eval-(\d+)")
 
 
 class Run:
@@ -53,8 +50,8 @@ class Run:
         changed |= self.timing.refresh()
         for path in episode_files(self.folder) if episodes else ():
             if path.stem not in self.sources:
-                number = len(self.sources)
-                self.sources[path.stem] = Source(path.stem, number, Tail(path), self.agents)
+                place = len(self.sources)
+                self.sources[path.stem] = Source(path.stem, place, Tail(path), self.agents)
             source = self.sources[path.stem]
             each = (lambda tree, s=source: on_episode(s, tree)) if on_episode else None
             changed |= source.refresh(each)
@@ -186,27 +183,32 @@ class Run:
     def _points(self) -> list[dict[str, Any]]:
         """Every evaluated team and checkpoint, with where the numbers come from."""
         points: dict[str, dict[str, Any]] = {}
-        for name, tree in tree_at(self.summary, "teams").items():
-            if isinstance(tree, dict) and (not self.trains or name not in ("trained", "untrained")):
-                points[name] = _point(name, "team", None, tree)
+        teams = tree_at(self.summary, "teams")
+        own = {0: "untrained", self.summary.get("best_step"): "trained"} if self.trains else {}
+        for name in teams:
+            if not (self.trains and name in ("untrained", "trained")):
+                points[name] = point_of(name, "team", None, tree_at(teams, name))
         for name, tree in self.evals.items():
             match = CHECKPOINT.fullmatch(name)
             step = int(match[1]) if match else None
-            points[name] = _point(name, "checkpoint" if match else "team", step, tree)
+            # what helpers changed is counted at the end, under the checkpoint's other name
+            changed = tree_at(teams, own.get(step, ""), "changed") or tree.get("changed")
+            kind = "checkpoint" if match else "team"
+            points[name] = point_of(name, kind, step, tree | {"changed": changed})
         for source in self._ordered_sources():
             played = source.name != "train" and not source.name.endswith(WITHOUT)
             if played and source.name not in points and len(source):
-                points[source.name] = _counted(source) | {"partial": not self.summary}
+                points[source.name] = counted(source) | {"partial": not self.summary}
         return [point for point in points.values() if point["accuracy"]]
 
     def _tests(self) -> list[dict[str, Any]]:
         """The paired tests as sentences, the trained team's first."""
         sentences: list[dict[str, Any]] = []
         for name, tree in tree_at(self.summary, "trained_compared_with").items():
-            sentences += _in_words(name, "trained", tree)
+            sentences += in_words(name, "trained", tree)
         first = str(self.summary.get("compared_with", ""))
         for name, tree in tree_at(self.summary, "paired").items():
-            sentences += _in_words(first, name, tree)
+            sentences += in_words(first, name, tree)
         return sentences
 
     def notes(self) -> list[str]:
@@ -230,111 +232,6 @@ class Run:
         for tail in (self.metrics.tail, self.timing.tail, *(s.tail for s in self.sources.values())):
             notes += tail.notes()
         return notes
-
-
-class Columns:
-    """A metrics file as columns; of a step that was replayed the last numbers count."""
-
-    def __init__(self, path: Path) -> None:
-        self.tail = Tail(path)
-        self._epoch = 0
-        self._rows: dict[float, dict[str, float]] = {}
-
-    @property
-    def steps(self) -> list[float]:
-        return list(self._rows)
-
-    def refresh(self) -> bool:
-        changed = False
-        for _, _, tree in self.tail.new():
-            self._begin_anew_if_cut()
-            step = number(tree.pop("step", None))
-            if step is not None:
-                kept = {
-                    name: one for name, value in tree.items() if (one := number(value)) is not None
-                }
-                self._rows.setdefault(step, {}).update(kept)
-            changed = True
-        return self._begin_anew_if_cut() or changed
-
-    def _begin_anew_if_cut(self) -> bool:
-        cut = self.tail.epoch != self._epoch
-        if cut:
-            self._epoch = self.tail.epoch
-            self._rows.clear()
-        return cut
-
-    def to_json(self) -> dict[str, Any]:
-        steps = sorted(self._rows)
-        names = dict.fromkeys(name for step in steps for name in self._rows[step])
-        return {
-            "steps": steps,
-            "columns": {
-                name: [_rounded(self._rows[step].get(name)) for step in steps] for name in names
-            },
-        }
-
-
-def _in_words(baseline: str, name: str, tree: Any) -> list[dict[str, Any]]:
-    try:
-        test = Paired(**{**tree, "difference": Estimate(**tree["difference"])})
-        lines = list(paired_lines(baseline, {name: test}))
-    except (TypeError, KeyError, ValueError):  # an older layout, or no task in common
-        return []
-    sure = max(test.p_mcnemar, test.p_bootstrap) < 0.05
-    return [{"text": line, "sure": sure} for line in lines]
-
-
-def _point(name: str, kind: str, step: int | None, tree: dict[str, Any]) -> dict[str, Any]:
-    kept = (
-        "tasks", "samples", "failed", "majority", "any_right", "read", "generated_per_solved",
-        "path_tokens", "path_seconds", "silent_accuracy", "spoken_accuracy", "leaks", "money",
-        "money_per_solved",
-    )  # fmt: skip
-    return {
-        "name": name,
-        "kind": kind,
-        "step": step,
-        "accuracy": _estimate(tree.get("accuracy")),
-        "tokens": _estimate(tree.get("generated")),
-        "levels": {lv: _estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
-        "agents": tree.get("agents") if isinstance(tree.get("agents"), list) else [],
-        **{name: number(tree.get(name)) for name in kept},
-    }
-
-
-def _counted(source: Source) -> dict[str, Any]:
-    """A team still being played: what its episodes say so far."""
-    match = CHECKPOINT.fullmatch(source.name)
-    graded = [right for right in source.columns["right"] if right is not None]
-    tokens = [t or 0 for t in source.columns["tokens"]]
-    accuracy = wilson(sum(graded), len(graded)) if graded else None
-    mean = sum(tokens) / len(tokens)
-    return {
-        "name": source.name,
-        "kind": "checkpoint" if match else "team",
-        "step": int(match[1]) if match else None,
-        "accuracy": accuracy
-        and {"mean": accuracy.mean, "low": accuracy.low, "high": accuracy.high},
-        "tokens": {"mean": mean, "low": mean, "high": mean},
-        "levels": {},
-        "agents": [],
-        "tasks": len(graded),
-        "failed": len(source) - len(graded),
-    }
-
-
-def _estimate(value: Any) -> dict[str, float] | None:
-    tree = tree_at(value)
-    mean = number(tree.get("mean"))
-    if mean is None:
-        return None
-    low, high = number(tree.get("low")), number(tree.get("high"))
-    return {"mean": mean, "low": mean if low is None else low, "high": high or mean}
-
-
-def _rounded(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:

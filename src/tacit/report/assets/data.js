@@ -167,7 +167,7 @@ class RunView {
     if (!held) return this.load(data, { ...source, epoch: -1 });
     for (const [name, column] of Object.entries(got.columns))
       held.columns[name] = (held.columns[name] ?? []).concat(column);
-    for (const name of ["epoch", "tasks", "questions", "levels", "answers"]) held[name] = got[name];
+    for (const name of ["epoch", "tasks", "questions", "levels"]) held[name] = got[name];
     held.count = held.columns.task.length;
     this.rows.set(source.name, held);
     return held;

@@ -247,7 +247,8 @@ function teamsTable(runs) {
   const levels = levelNames(rows.map((r) => r.point)),
     best = new Set(runs.flatMap((run) => frontierOf(headlinePoints(run))));
   const most = Math.max(...rows.map((r) => r.point.tokens?.mean ?? 0)),
-    priced = rows.some((r) => r.point.money != null);
+    priced = rows.some((r) => r.point.money != null),
+    judged = rows.some((r) => r.point.changed);
   const header = [
     "team",
     "accuracy, 95 % interval",
@@ -257,6 +258,7 @@ function teamsTable(runs) {
     "per solved",
     "critical path",
     "silent %",
+    judged && "helped, harmed",
     priced && "money",
   ];
   return h(
@@ -278,7 +280,7 @@ function teamsTable(runs) {
         "tbody",
         {},
         rows.map(({ run, point }) =>
-          teamRow(run, point, { levels, best, most, priced, many: runs.length > 1 }),
+          teamRow(run, point, { levels, best, most, judged, priced, many: runs.length > 1 }),
         ),
       ),
     ),
@@ -296,7 +298,7 @@ function levelNames(list) {
   return names.length > 1 && names.length <= 5 ? names : [];
 }
 
-function teamRow(run, point, { levels, best, most, priced, many }) {
+function teamRow(run, point, { levels, best, most, judged, priced, many }) {
   const { accuracy, tokens } = point;
   const at = (value) => `${(100 * value).toFixed(2)}%`;
   const whisker = h(
@@ -340,6 +342,12 @@ function teamRow(run, point, { levels, best, most, priced, many }) {
       fixed(point.path_tokens, 0),
       silent == null ? "–" : points(silent),
     ].map((text) => h("td", {}, text)),
+    judged &&
+      h(
+        "td",
+        { title: "episodes in which the helpers' messages made the answer right, or wrong" },
+        point.changed ? `${point.changed.helped}, ${point.changed.harmed}` : "–",
+      ),
     priced && h("td", {}, point.money == null ? "–" : point.money.toPrecision(3)),
   );
 }

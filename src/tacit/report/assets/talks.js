@@ -82,8 +82,9 @@ class Talks {
     const { columns, tasks } = rows;
     one.effect = columns.right.map((right, i) => {
       const without = columns.without[i] ?? (alone || undefined)?.get(tasks[columns.task[i]]);
-      if (right == null || without == null || columns.turns[i] < 2) return null;
-      return right > without ? "helped" : right < without ? "harmed" : "same";
+      if (right == null || without == null) return null;
+      if (right !== without) return right > without ? "helped" : "harmed";
+      return columns.turns[i] > 1 ? "same" : null; // nobody helped where only one spoke
     });
     one.change = columns.right.map((right, i) => {
       const was = before ? before.get(tasks[columns.task[i]]) : null;
