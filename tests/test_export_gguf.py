@@ -1,6 +1,7 @@
 """GGUF files: every weight and token read back, and llama.cpp's own answers beside ours."""
 
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,12 @@ def test_positions_and_tokenizers_that_would_come_out_wrong_are_refused(tmp_path
     with pytest.raises(ConfigError, match="does not know how the tokenizer of `it` cuts text"):
         write_gguf(model.module, model.tokenizer, tmp_path / "it.gguf", "it")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_the_tools_one_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    model = tiny_model()
+    with pytest.raises(ConfigError, match=r"needs the package `gguf`: pip install 'tacit\[gguf\]'"):
+        write_gguf(model.module, model.tokenizer, tmp_path / "it.gguf", "it")
