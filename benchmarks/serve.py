@@ -158,8 +158,13 @@ async def compare(
             for number in range(rounds + 1):
                 some = tasks if number else tasks[:clients]  # first requests set things up
                 served = [HttpClient(url, config.name) for _ in range(clients)]
-                alone = await measure(direct, some, os.getpid())
-                pairs.append((alone, await measure(served, some, pid)))
+                if number % 2:  # in turn, so that neither has the quieter half of every round
+                    http = await measure(served, some, pid)
+                    engine = await measure(direct, some, os.getpid())
+                else:
+                    engine = await measure(direct, some, os.getpid())
+                    http = await measure(served, some, pid)
+                pairs.append((engine, http))
                 for client in served:
                     client.close()
                 _print(number, *pairs[-1])
@@ -190,8 +195,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--source", default="pocket-hint", help="config, run or recipe")
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--requests", type=int, default=400, help="in a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=256, help="in a round")
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path, help="write JSON there")
     chosen = parser.parse_args()
     print("round     engine/s       http/s  share %    engine ms      http ms    p95 s")
@@ -202,13 +207,13 @@ def main() -> int:
     if chosen.out:
         about = {
             "what": "one team asked straight through its engine and over HTTP, round by round",
-            "command": f"python benchmarks/serve.py {' '.join(sys.argv[1:])}".strip(),
+            "command": f"python benchmarks/serve.py --source {chosen.source} --clients "
+            f"{chosen.clients} --requests {chosen.requests} --rounds {chosen.rounds}",
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "starlette", "uvicorn")},
             "cores": os.cpu_count(),
-            "clients": chosen.clients,
-            "requests": chosen.requests,
+            "load_average": round(os.getloadavg()[1], 1),
         }
         text = json.dumps(about | result, indent=1) + "\n"
         chosen.out.write_text(text, encoding="utf-8")

@@ -105,7 +105,7 @@ class Relay:
         async for chunk in self._upstream.stream(body, self._chat.headers):
             if "error" in chunk:
                 raise Refusal(502, chunk)
-            if chunk.get("object") == "chat.completion":  # the server does not stream
+            if _is_whole(chunk):  # the server does not stream
                 self._replies.append((_completion(chunk).text, chunk))
                 self._hear_whole(chunk)
                 return _completion(chunk)
@@ -113,7 +113,7 @@ class Relay:
             head = head or {name: value for name, value in chunk.items() if name != "choices"}
             for choice in chunk.get("choices") or ():
                 if choice.get("index", 0) == 0:
-                    text += choice.get("delta", {}).get("content") or ""
+                    text += (choice.get("delta") or {}).get("content") or ""
                     finish = choice.get("finish_reason") or finish
             if chunk.get("choices"):
                 self._hear(chunk)
@@ -160,10 +160,17 @@ def _completion(reply: Json) -> Completion:
 
 
 def _choice(reply: Json) -> Json:
-    match reply.get("choices"):
-        case [{"message": dict()} as choice, *_]:
-            return dict(choice)
-    raise Problem(502, "the Actor's answer holds no message", code="actor_failed")
+    if not _is_whole(reply):
+        raise Problem(502, "the Actor's answer holds no message", code="actor_failed")
+    return dict(reply["choices"][0])
+
+
+def _is_whole(reply: Json) -> bool:
+    """Whether it is a completion, each choice with its message, and not a chunk of one."""
+    choices = reply.get("choices")
+    if not choices or not isinstance(choices, list):
+        return False
+    return all(isinstance(c, dict) and isinstance(c.get("message"), dict) for c in choices)
 
 
 def _usage(reported: Json) -> Usage:

@@ -39,7 +39,7 @@ class Limits:
     waiting: int = 256
     """Requests that may wait for a place."""
     deadline: float = 120.0
-    """Seconds from a request's arrival to its last byte."""
+    """Seconds from a request's arrival to the end of its answer."""
 
 
 class Service:

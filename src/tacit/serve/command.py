@@ -17,7 +17,7 @@ from tacit.serve.actor import ActorEngine
 from tacit.serve.app import Limits, Service
 from tacit.serve.keys import keys_from
 from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
-from tacit.serve.server import bind, run
+from tacit.serve.server import BACKLOG, bind, run
 from tacit.serve.team import TeamBackend
 from tacit.serve.upstream import Upstream
 from tacit.session import open_engines, tasks_of
@@ -71,6 +71,7 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
             service = Service(proxy, limits)
             app = service.app(proxy.routes(service))
         _log_to_stderr(quiet=options.quiet)
+        sock.listen(BACKLOG)  # whoever reads the next line can connect
         _say_where(name, sock, options, bool(limits.keys))
         await run(service, app, sock, options.grace)
     err.print("stopped", highlight=False)

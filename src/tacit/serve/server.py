@@ -19,6 +19,8 @@ from tacit.serve.app import Service
 
 log = logging.getLogger(__name__)
 
+BACKLOG = 2048
+"""Connections that may wait to be taken."""
 KEEP_ALIVE = 75
 """Seconds for which an idle connection stays open: longer than clients and load balancers keep
 theirs, so that none is closed just as it is used again."""
@@ -75,6 +77,7 @@ async def serve(
         access_log=False,
         server_header=False,
         ws="none",
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=LAST_BYTES,
     )
