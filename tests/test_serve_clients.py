@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any, TypedDict
@@ -142,6 +143,7 @@ def curl(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl(url: str, answer: str) -> None:
     body = json.dumps({"model": "pocket-hint", "messages": MESSAGES})
     header = ("-H", f"Authorization: Bearer {KEY}", "-H", "Content-Type: application/json")
