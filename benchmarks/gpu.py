@@ -22,8 +22,10 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,7 +57,7 @@ def main() -> None:
     )
     parser.add_argument("--data", help="the benchmarks' files, for GSM8K")
     parser.add_argument("--sections", nargs="*", default=list(SECTIONS), choices=list(SECTIONS))
-    parser.add_argument("--cycles", type=int, default=4, help="timed, after one to warm up")
+    parser.add_argument("--cycles", type=int, default=8, help="timed, after two to warm up")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     result: Numbers = {
@@ -65,12 +67,15 @@ def main() -> None:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "triton": version("triton"),
+        "trl": version("trl"),
     }
     for name in asked.sections:
         if name in NEED_LARGE and not asked.large:
             continue
         print(f"{name} …", flush=True)
         began = time.perf_counter()
+        torch.cuda.reset_peak_memory_stats()
         try:
             result[name] = SECTIONS[name](asked)
         except Exception as error:
@@ -129,13 +134,14 @@ def cycle(asked: argparse.Namespace) -> Numbers:
     """One learning cycle, ours and TRL's in turn."""
     setting = _small(asked)
     with Child("ours", setting) as ours, Child("trl", setting) as trl:
-        pairs = [(ours.cycle(), trl.cycle()) for _ in range(asked.cycles + 1)][1:]
+        pairs = [(ours.cycle(), trl.cycle()) for _ in range(asked.cycles + 2)][2:]
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return {
         "setting": asdict(setting) | {"model": Path(setting.model).name},
         "ours": _summary(mine),
         "trl": _summary(theirs),
         "ratio": median(t.seconds / m.seconds for m, t in pairs),
+        "ratios": [round(t.seconds / m.seconds, 2) for m, t in pairs],
         "memory_ratio": mine[-1].peak_bytes / theirs[-1].peak_bytes,
     }
 
@@ -176,11 +182,13 @@ def decode(asked: argparse.Namespace) -> Numbers:
 async def _decode(asked: argparse.Namespace) -> Numbers:
     loaded = open_model(Setting(model=asked.large, device="cuda", dtype="bfloat16"))
     found: Numbers = {}
+    bandwidth = ceilings(asked)["bytes_per_s"]
+    torch.cuda.empty_cache()
     for name, adapter in (("base", False), ("adapter", True)):
-        engine = LocalEngine(loaded, rows=256)
+        on: Callable[[], AbstractContextManager[Any]] = nullcontext
         if adapter:
-            policy = build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(), 0)["a"]
-            engine = LocalEngine(loaded, rows=256, activate=policy.on)
+            on = build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(), 0)["a"].on
+        engine = LocalEngine(loaded, rows=256, activate=on)
         prompts = _questions(asked, engine, 256)
         await _draw(engine, prompts, 64)
         tokens, seconds = await _draw(engine, prompts, 512)
@@ -188,8 +196,20 @@ async def _decode(asked: argparse.Namespace) -> Numbers:
         await engine.close()
     weights = sum(w.numel() * w.element_size() for w in loaded.module.parameters())
     found["weights_gib"] = weights / 2**30
+    found["share_of_bandwidth"] = _read_per_s(found["base"], loaded, prompts) / bandwidth
     found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return found
+
+
+def _read_per_s(base: Numbers, loaded: Any, prompts: list[tuple[int, ...]]) -> float:
+    """Bytes a second that decoding had to read at least: weights each step, keys and values."""
+    config = loaded.module.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = 4 * config.num_hidden_layers * config.num_key_value_heads * width
+    rows, steps = len(prompts), base["tokens"] // len(prompts)
+    held = sum(map(len, prompts)) + rows * steps / 2
+    weights = 2 * _multiplied_weights(loaded.module)
+    return float(steps * (weights + token * held) / base["seconds"])
 
 
 def _questions(asked: argparse.Namespace, engine: LocalEngine, count: int) -> list[tuple[int, ...]]:
@@ -318,6 +338,7 @@ def team(asked: argparse.Namespace) -> Numbers:
         "episodes": len(last),
         "tokens_last_step": tokens,
         "rollout_tokens_per_s": tokens / steps[-1]["rollout_s"],
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
     }
 
 

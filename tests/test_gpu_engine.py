@@ -206,3 +206,44 @@ async def test_other_architectures_still_decode(caplog: pytest.LogCaptureFixture
     seen = await ask(engine, requests(engine, 6))
     assert all(one.ids for one in seen)
     assert "decodes without graphs" in caplog.text
+
+
+@pytest.mark.parametrize("rows", [24, 64])
+async def test_the_number_of_rows_changes_nothing(rows: int) -> None:
+    """Silent ones leave holes, and what is left moves together into smaller graphs."""
+    cpu = LocalEngine(tiny_model(), rows=8)
+    gpu = LocalEngine(on_gpu(tiny_model()), rows=rows)
+    expected, seen = await ask(cpu, requests(cpu, 90)), await ask(gpu, requests(gpu, 90))
+    assert [one.ids for one in seen] == [one.ids for one in expected]
+
+
+async def test_edges_of_pages_and_of_the_context() -> None:
+    """Prompts of whole pages, a single token to draw, a sequence that fills the context."""
+    cpu, gpu = LocalEngine(tiny_model(), rows=8), LocalEngine(on_gpu(tiny_model()), rows=16)
+    asked = [
+        Request(
+            messages=(),
+            prompt_ids=tuple(5 + place % 200 for place in range(length)),
+            sampling=Sampling(temperature=1.0, max_tokens=new),
+            seed=derive_seed(length, new),
+        )
+        for length in (1, 15, 16, 17, 31, 32, 33, 64)
+        for new in (1, 2, 16, 17, 512 - length)
+    ]
+    expected, seen = await ask(cpu, asked), await ask(gpu, asked)
+    assert [one.ids for one in seen] == [one.ids for one in expected]
+
+
+async def test_biases_count() -> None:
+    def biased() -> LoadedModel:
+        loaded = tiny_model("qwen2")
+        dice = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for name, weight in loaded.module.named_parameters():
+                if name.endswith("bias"):
+                    weight += torch.randn(weight.shape, generator=dice)
+        return loaded
+
+    cpu, gpu = LocalEngine(biased(), rows=8), LocalEngine(on_gpu(biased()), rows=16)
+    expected, seen = await ask(cpu, requests(cpu, 24)), await ask(gpu, requests(gpu, 24))
+    assert [one.ids for one in seen] == [one.ids for one in expected]

@@ -1,13 +1,17 @@
 """Scoring and learning on a GPU: packed without padding, the same numbers as one row a message."""
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
 
-from tacit.config import PolicyConfig
+from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.learn.batch import Row
+from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import build_policies
 from tacit.learn.score import packs, score
+from tacit.learn.update import Updater
 from tiny_models import tiny_model
 
 pytestmark = [
@@ -84,3 +88,49 @@ def test_full_fine_tuning_learns_in_float32_and_serves_in_half_precision() -> No
     assert policy.parameters[name].dtype == torch.float32
     moved = (policy.live[name].detach().float() - before.float()).mean()
     assert float(moved) == pytest.approx(2e-3, rel=0.05)
+
+
+def test_heads_that_flash_does_not_take_are_padded_instead() -> None:
+    half = tiny_model("llama").module.to("cuda", torch.bfloat16)
+    assert not packs(half)
+    assert score(half, messages(2, 2)).logprobs_BT.isfinite().all()
+
+
+def test_a_saved_optimiser_goes_on_on_the_gpu(tmp_path: Path) -> None:
+    said = messages(3, 2)
+    rows = [
+        Row(
+            policy="a",
+            prompt_ids=tuple(prompt),
+            output_ids=tuple(output),
+            engine_logprobs=(-5.0,) * len(output),
+            advantage=(-1.0) ** number,
+            sequence=number,
+        )
+        for number, (prompt, output) in enumerate(said)
+    ]
+    first, second, third = fresh_updater(), fresh_updater(), fresh_updater()
+    for _ in range(2):
+        first.update(rows, [], train_choice=False)
+    second.update(rows, [], train_choice=False)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {}, {"a": second})
+    checkpoints.load(1, {"a": third})
+    third.update(rows, [], train_choice=False)
+    for name, weight in first.policy.parameters.items():
+        torch.testing.assert_close(third.policy.parameters[name], weight, rtol=1e-3, atol=1e-5)
+
+
+def fresh_updater() -> Updater:
+    loaded = tiny_model("llama", **WIDER)
+    loaded.module.to("cuda", torch.bfloat16)
+    return Updater(
+        policy=build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind="full"), 0)["a"],
+        loss=LossConfig(),
+        silence=SilenceConfig(),
+        schedule=OptimizerConfig(learning_rate=1e-3, warmup_steps=0),
+        steps=4,
+        updates=1,
+        microbatch_tokens=512,
+        max_length=64,
+    )

@@ -4,6 +4,7 @@ Looks at folders and at what was downloaded before. Only `hub:org/name` reaches 
 """
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ class LoadedModel:
     tokenizer: Any
     name: str
     worker: Worker = field(default_factory=Worker)
+
+
+def on_device(module: Any) -> AbstractContextManager[Any]:
+    """Inside, kernels go to this module's GPU, which need not be the first one."""
+    return torch.cuda.device(module.device) if module.device.type == "cuda" else nullcontext()
 
 
 def default_rows(device: str) -> int:

@@ -20,7 +20,7 @@ from tacit.engine.chat import Chat
 from tacit.engine.check import check_request
 from tacit.engine.lane import Lane
 from tacit.engine.listener import Listeners
-from tacit.engine.load import LoadedModel, default_rows
+from tacit.engine.load import LoadedModel, default_rows, on_device
 from tacit.engine.plain import PlainLane
 from tacit.engine.probe import why_not_slots
 from tacit.engine.slots import Prefills, cache_length
@@ -107,7 +107,7 @@ class LocalEngine:
 
     @property
     def prefilled_tokens(self) -> tuple[int, int]:
-        """Prompt tokens computed, and prompt tokens served from a prompt already computed.
+        """Prompt tokens computed, and served from a prompt already computed; not counted on a GPU.
 
         Which of two equal prompts comes first is a matter of timing, so a call's own usage, which
         equal runs must repeat, does not say it.
@@ -179,7 +179,7 @@ class LocalEngine:
         """One step of every lane with work, in the worker's thread."""
         self._let_a_crowd_gather()
         try:
-            with torch.no_grad(), self._activate():
+            with torch.no_grad(), on_device(self._loaded.module), self._activate():
                 if self._loaded.module.training:
                     self._loaded.module.eval()
                 self._refresh()

@@ -148,8 +148,7 @@ def _restore_optimizer(updater: Updater, tensors: Mapping[str, torch.Tensor]) ->
     for full, value in tensors.items():
         which, name, key = full.split("|")
         weight = updater.policy.parameters[name]
-        moment = value if key == "step" else value.to(weight.device)
-        _optimizers(updater)[which].state[weight][key] = moment
+        _optimizers(updater)[which].state[weight][key] = value.to(weight.device)
 
 
 def _optimizers(updater: Updater) -> dict[str, torch.optim.AdamW]:

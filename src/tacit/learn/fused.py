@@ -87,6 +87,7 @@ class _Norm(torch.autograd.Function):
             x, x if delta is None else delta, weight, whole, out, inverse, width, eps,
             ADD=delta is not None, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(whole, weight, inverse)
         ctx.added = delta is not None
         return (x.view_as(x) if delta is None else whole), out
@@ -210,9 +211,12 @@ def _warps(block: int) -> int:
 
 
 def can_fuse(module: Any) -> bool:
-    """Whether its layers are of the kind covered, in half precision, as the flash kernel wants."""
-    half = module.dtype in (torch.bfloat16, torch.float16)
-    return half and why_not_fused(module, module.config.max_position_embeddings) is None
+    """Whether its layers are of the kind covered, and such as the flash kernel takes."""
+    if module.dtype not in (torch.bfloat16, torch.float16) or why_not_fused(module):
+        return False
+    width = module.model.layers[0].self_attn.head_dim
+    recent = torch.cuda.get_device_capability(module.device) >= (8, 0)
+    return recent and width % 8 == 0 and width <= 256
 
 
 def fused_hidden(module: Any, packed: Pack) -> Tensor:

@@ -54,8 +54,10 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
 def packs(module: Any) -> bool:
     """Whether messages go through this model as one stream without padding."""
     if module.device.type == "cuda":
-        from tacit.learn.fused import can_fuse
-
+        try:
+            from tacit.learn.fused import can_fuse
+        except ImportError:  # torch comes with triton on some systems only
+            return False
         return can_fuse(module)
     from tacit.learn.stream import can_stream
 

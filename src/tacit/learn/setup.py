@@ -77,6 +77,10 @@ def check_training(config: Config) -> TeamConfig:
                 f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
                 "since anything else biases the ratio the loss is made of"
             )
+        if agent.trained and config.model_named(agent.model).dtype == "float16":
+            raise ConfigError(
+                f"models.{agent.model}.dtype: gradients vanish in float16; train in bfloat16"
+            )
         if agent.trained and agent.temperature not in (None, 1.0):
             raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
     check_trainable(

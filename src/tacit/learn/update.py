@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
+from tacit.engine.load import on_device
 from tacit.errors import RunError
 from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, split
 from tacit.learn.loss import (
@@ -176,9 +177,10 @@ class Updater:
 
     def finish(self, gathered: Gathered, *, train_choice: bool) -> Updated:
         """Step with the gradients, and let the choice take its own."""
-        self._advance(gathered.seen)
-        if gathered.choices:
-            self._choose(gathered.choices, train_choice)
+        with self._within_memory():
+            self._advance(gathered.seen)
+            if gathered.choices:
+                self._choose(gathered.choices, train_choice)
         return gathered.seen.updated()
 
     def learning_rate(self) -> float:
@@ -215,12 +217,13 @@ class Updater:
     @contextmanager
     def _within_memory(self) -> Iterator[None]:
         try:
-            yield
+            with on_device(self.policy.loaded.module):
+                yield
         except torch.OutOfMemoryError as error:
             raise RunError(
                 "out of memory while learning: lower train.microbatch_tokens (now "
-                f"{self.microbatch_tokens}) or set train.gradient_checkpointing; "
-                "the run goes on from its last checkpoint"
+                f"{self.microbatch_tokens}) or models.{self.policy.base.name}.rows, or set "
+                "train.gradient_checkpointing; the run goes on from its last checkpoint"
             ) from error
 
     def _gather(self, micros: Sequence[Micro], seen: Seen) -> None:

@@ -1,12 +1,14 @@
 """The rows of a lane on the device: their pages, their state, and the graphs that move them on."""
 
+import threading
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.engine.base import Sampling
-from tacit.engine.cuda.draw import FLOATS, INTS, MARKER, Floats, Ints, Rows
+from tacit.engine.cuda.draw import FLOATS, INTS, Floats, Ints, Rows
 from tacit.engine.cuda.kernels import decode_attention, prompt_attention, prompt_tiles
 from tacit.engine.cuda.model import FusedModel
 from tacit.engine.cuda.pages import (
@@ -21,7 +23,6 @@ from tacit.engine.cuda.pages import (
 from tacit.engine.sampler import equal_rows, log_distribution
 from tacit.engine.silence import SilenceOdds, silence_odds
 from tacit.engine.ticket import Ticket
-from tacit.errors import EngineError
 from tacit.types import Choice
 
 STEPS = 8
@@ -30,6 +31,8 @@ PROMPT_TOKENS = 16_384
 """Prompt tokens that go through the model at once."""
 MEMORY_SHARE = 0.6
 """Of the memory that is free when the first request comes, at most this is used for the cache."""
+CAPTURING = threading.Lock()
+"""Held while a graph is captured: two models' threads must not do it at once."""
 ODDS_AT_ONCE = 2**26
 """Elements of the (positions × vocabulary) block in which silence is weighed."""
 
@@ -50,11 +53,14 @@ class Block:
         self.rows = Rows(rows, table, PAGE, STEPS + 2, ends, model.device)
         self._held: list[list[int]] = [[] for _ in range(rows)]
         self._sizes = [size for size in (16, 32, 64, 128, 256, 512, 1024) if size < rows] + [rows]
-        self._graphs: dict[tuple[int, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self._memory = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None
+        self._graphs: dict[tuple[int, bool], tuple[torch.cuda.CUDAGraph, Tensor | None]] = {}
+        on_gpu = model.device.type == "cuda"
+        self._memory = torch.cuda.graph_pool_handle() if on_gpu else None
+        self._stream: Any = torch.cuda.Stream(model.device) if on_gpu else None  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
         """Nothing was drawn yet."""
+        self.prompts.trim(2 * len(self._held))
         self.rows.tokens.fill_(-1)
         self.rows.step.zero_()
 
@@ -165,8 +171,8 @@ class Block:
         table = [[*mine, *[0] * (width - len(mine))] for mine in held]
         self.rows.table[which, :width] = torch.tensor(table, dtype=torch.int32, device=device)
         logits = torch.stack([p.logits_NV[0] for _, _, p in starting if p.logits_NV is not None])
-        self._filter(logits, [(n, t.request.sampling) for n, (_, t, _) in enumerate(starting)])
-        self.rows.draw(logits, which)
+        asked = [(n, ticket.request.sampling) for n, (_, ticket, _) in enumerate(starting)]
+        self.rows.draw(self._filter(logits, asked), which)
 
     def advance(self, steps: int, rows: int, filtered: list[tuple[int, Sampling]]) -> None:
         """So many tokens for the first rows."""
@@ -178,7 +184,7 @@ class Block:
                 continue
             graph, logits = self._graph(size, whole=not filtered)
             graph.replay()
-            if filtered:
+            if logits is not None:
                 self._draw(logits, filtered)
 
     def drawn(self) -> list[tuple[list[int], list[float]]]:
@@ -206,30 +212,40 @@ class Block:
         return self.model.logits(hidden)
 
     def _draw(self, logits_RV: Tensor, filtered: list[tuple[int, Sampling]]) -> None:
-        self._filter(logits_RV, filtered)
+        logits_RV = self._filter(logits_RV, filtered)
         self.rows.draw(logits_RV, self.rows.all[: len(logits_RV)])
         self.rows.step += 1
 
     def _step(self, size: int, filtered: list[tuple[int, Sampling]]) -> None:
         self._draw(self.forward(size), filtered)
 
-    def _filter(self, logits_NV: Tensor, rows: list[tuple[int, Sampling]]) -> None:
+    def _filter(self, logits_NV: Tensor, rows: list[tuple[int, Sampling]]) -> Tensor:
         """Where top-p or top-k is asked for, leave only what they leave, tempered already."""
+        alike: dict[Sampling, list[int]] = {}
         for row, sampling in rows:
             if filters(sampling):
-                settings = equal_rows(1, sampling, 0, logits_NV.device)
-                logits_NV[row] = log_distribution(logits_NV[row : row + 1].float(), settings)[0]
+                alike.setdefault(sampling, []).append(row)
+        if not alike:
+            return logits_NV
+        logits_NV = logits_NV.float()
+        for sampling, some in alike.items():
+            settings = equal_rows(len(some), sampling, 0, logits_NV.device)
+            logits_NV[some] = log_distribution(logits_NV[some], settings).float()
+        return logits_NV
 
-    def _graph(self, size: int, *, whole: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _graph(self, size: int, *, whole: bool) -> tuple[torch.cuda.CUDAGraph, Tensor | None]:
         """A captured step of so many rows: with the draw, or up to the logits only."""
         if (size, whole) not in self._graphs:
-            self._warm_up(size)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-                logits = self.forward(size)
-                if whole:
-                    self._draw(logits, [])
-            self._graphs[size, whole] = graph, logits
+            with CAPTURING:
+                self._warm_up(size)
+                with torch.cuda.graph(
+                    graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"
+                ):
+                    logits = self.forward(size)
+                    if whole:
+                        self._draw(logits, [])
+            self._graphs[size, whole] = graph, None if whole else logits
         return self._graphs[size, whole]
 
     def _warm_up(self, size: int) -> None:
@@ -238,7 +254,7 @@ class Block:
         self.rows.ints[Ints.ACTIVE] = 0
         self.rows.step.fill_(len(self.rows.tokens) - 1)
         self._step(size, [])
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         self.rows.ints.copy_(ints)
         self.rows.step.copy_(step)
 
@@ -258,8 +274,6 @@ def _describe(ticket: Ticket, prompt: int) -> tuple[list[int], list[float]]:
     if ticket.odds is None or ticket.choice is not Choice.SPEAK:
         return ints, floats
     marker = ticket.marker
-    if len(marker) > MARKER:
-        raise EngineError(f"the silence marker has {len(marker)} tokens, more than {MARKER}")
     ints[Ints.FOLLOWS] = int(tuple(ticket.ids) == marker[:drawn] and drawn < len(marker))
     ints[Ints.MARKER_LENGTH] = len(marker)
     ints[Ints.MARKER_IDS : Ints.MARKER_IDS + len(marker)] = marker

@@ -94,6 +94,54 @@ def _value(logits, at, inside, heat, marker, extra):
 
 
 @triton.jit
+def _by_chance(
+    logits, size, heat, marker, extra, best, total, target_share, token, BLOCK: tl.constexpr
+):  # fmt: skip
+    """The token at which the running sum of probabilities passes the target; else the given one."""
+    target = target_share * total.to(tl.float64)
+    below = tl.full([], 0.0, tl.float64)
+    found = tl.full([], 0, tl.int32)
+    start = tl.full([], 0, tl.int32)
+    while (start < size) & (found == 0):
+        at = start + tl.arange(0, BLOCK)
+        weight = tl.exp(_value(logits, at, at < size, heat, marker, extra) - best)
+        inside = tl.sum(weight, axis=0).to(tl.float64)
+        if below + inside > target:
+            reached = below + tl.cumsum(weight, axis=0).to(tl.float64)
+            first = tl.min(tl.where((reached > target) & (weight > 0.0), at, size), axis=0)
+            if first < size:
+                token = first.to(tl.int64)
+            found += 1
+        below += inside
+        start += BLOCK
+    return token
+
+
+@triton.jit
+def _move_on(
+    ints, table, ends, rows, row, token, marker, follows, count, table_width,
+    ENDS: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """The row's state after its token: where that will be fed, or that the row is done."""
+    count += 1
+    done = count >= tl.load(ints + _LIMIT * rows + row)
+    for number in tl.static_range(ENDS):
+        done = done | (token == tl.load(ends + number))
+    position = tl.load(ints + _POSITION * rows + row) + 1
+    page = tl.load(table + row * table_width + position // PAGE, mask=done == 0, other=0)
+    goes_on = (follows != 0) & (token == marker)
+    goes_on = goes_on & (count < tl.load(ints + _MARKER_LENGTH * rows + row))
+    slot = page.to(tl.int64) * PAGE + position % PAGE
+    tl.store(ints + _TOKEN * rows + row, token)
+    tl.store(ints + _POSITION * rows + row, position)
+    tl.store(ints + _COUNT * rows + row, count)
+    tl.store(ints + _FOLLOWS * rows + row, goes_on.to(tl.int64))
+    tl.store(ints + _ACTIVE * rows + row, tl.where(done, 0, 1).to(tl.int64))
+    tl.store(ints + _SLOT * rows + row, tl.where(done, -1, slot))
+    tl.store(ints + _LENGTH * rows + row, tl.where(done, 0, position + 1))
+
+
+@triton.jit
 def _draw(
     logits, which, ints, floats, table, ends, step, tokens, logprobs, rows, size, table_width,
     ENDS: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr,
@@ -127,47 +175,15 @@ def _draw(
         higher = tl.maximum(best, top)
         total = total * tl.exp(best - higher) + tl.sum(tl.exp(x - higher), axis=0)
         best = higher
-
     if tl.load(ints + _GREEDY * rows + row) == 0:
-        seed = tl.load(ints + _SEED * rows + row)
-        target = _uniform(seed, count) * total.to(tl.float64)
-        below = tl.full([], 0.0, tl.float64)
-        found = tl.full([], 0, tl.int32)
-        start = tl.full([], 0, tl.int32)
-        while (start < size) & (found == 0):
-            at = start + tl.arange(0, BLOCK)
-            weight = tl.exp(_value(logits, at, at < size, heat, marker, extra) - best)
-            inside = tl.sum(weight, axis=0).to(tl.float64)
-            if below + inside > target:
-                reached = below + tl.cumsum(weight, axis=0).to(tl.float64)
-                first = tl.min(tl.where(reached > target, at, size), axis=0)
-                if first < size:
-                    token = first.to(tl.int64)
-                found += 1
-            below += inside
-            start += BLOCK
+        share = _uniform(tl.load(ints + _SEED * rows + row), count)
+        token = _by_chance(logits, size, heat, marker, extra, best, total, share, token, BLOCK)
 
     chosen = tl.load(logits + token).to(tl.float32) * heat
     chosen = tl.where(token == marker, chosen + extra, chosen)
     tl.store(tokens + place, token)
     tl.store(logprobs + place, chosen - best - tl.log(total))
-
-    count += 1
-    done = count >= tl.load(ints + _LIMIT * rows + row)
-    for number_of_end in tl.static_range(ENDS):
-        done = done | (token == tl.load(ends + number_of_end))
-    position = tl.load(ints + _POSITION * rows + row) + 1
-    page = tl.load(table + row * table_width + position // PAGE, mask=done == 0, other=0)
-    goes_on = (follows != 0) & (token == marker)
-    goes_on = goes_on & (count < tl.load(ints + _MARKER_LENGTH * rows + row))
-    slot = page.to(tl.int64) * PAGE + position % PAGE
-    tl.store(ints + _TOKEN * rows + row, token)
-    tl.store(ints + _POSITION * rows + row, position)
-    tl.store(ints + _COUNT * rows + row, count)
-    tl.store(ints + _FOLLOWS * rows + row, goes_on.to(tl.int64))
-    tl.store(ints + _ACTIVE * rows + row, tl.where(done, 0, 1).to(tl.int64))
-    tl.store(ints + _SLOT * rows + row, tl.where(done, -1, slot))
-    tl.store(ints + _LENGTH * rows + row, tl.where(done, 0, position + 1))
+    _move_on(ints, table, ends, rows, row, token, marker, follows, count, table_width, ENDS, PAGE)
 
 
 class Rows:
@@ -204,6 +220,6 @@ class Rows:
     def reorder(self, order: list[int]) -> None:
         """Row i becomes what row order[i] was."""
         index = torch.tensor(order, device=self.ints.device)
-        self.ints.copy_(self.ints[:, index])
-        self.floats.copy_(self.floats[:, index])
         self.table.copy_(self.table[index])
+        for table in (self.ints, self.floats, self.tokens, self.logprobs):
+            table.copy_(table[:, index])

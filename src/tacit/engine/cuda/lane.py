@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from tacit.engine.cuda.block import STEPS, Block, filters
+from tacit.engine.cuda.block import CAPTURING, STEPS, Block, filters
+from tacit.engine.cuda.draw import MARKER
 from tacit.engine.cuda.model import FusedModel
 from tacit.engine.cuda.pages import Key, Prompt, pages_for
 from tacit.engine.ticket import Ticket
@@ -86,7 +87,8 @@ class GraphLane:
         self._rows = []
         self._block = None
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+            with CAPTURING:
+                torch.cuda.empty_cache()
 
     def _use_fewer_rows(self) -> None:
         """Out of memory: half the rows. What they had drawn is kept, and computed again."""
@@ -113,8 +115,10 @@ class GraphLane:
 
     def _opened(self) -> Block:
         """The rows and their cache, large enough for those who wait."""
+        if self._block and any(self._rows):
+            return self._block
         need = max((pages_for(_reach(ticket)) for ticket in self.waiting), default=1)
-        if self._block and not any(self._rows) and need > 1.5 * self._block.pages_a_row:
+        if self._block and need > 1.5 * self._block.pages_a_row:
             self._close()
         if self._block is None:
             model = FusedModel(self._module, self._context)
@@ -123,23 +127,23 @@ class GraphLane:
         return self._block
 
     def _pick(self, block: Block) -> list[tuple[int, Ticket, Prompt]]:
-        """Who gets a free row, with the pages for all that they may draw."""
+        """Give free rows to those who wait, with the pages for all that they may draw."""
         picked: list[tuple[int, Ticket, Prompt]] = []
         free = [row for row, ticket in enumerate(self._rows) if ticket is None]
         while self.waiting and len(picked) < len(free):
-            ticket = self.waiting[0]
+            ticket, row, reach = self.waiting[0], free[len(picked)], _reach(self.waiting[0])
+            prompt = None
             if not ticket.cancelled:
-                row = free[len(picked)]
-                prompt = block.reserve(row, _key(ticket), _reach(ticket), [p for _, _, p in picked])
-                if prompt is None:
-                    break
+                prompt = block.reserve(row, _key(ticket), reach, [p for _, _, p in picked])
+            if prompt is not None:
+                self._rows[row] = ticket
                 picked.append((row, ticket, prompt))
+            elif not ticket.cancelled and any(self._rows):
+                break  # until pages come back
+            else:
+                memory = f"{self._name}: {reach} tokens do not fit into the GPU's memory"
+                ticket.answer(EngineError(f"{memory}: lower the agent's max_tokens"))
             self.waiting.popleft()
-        if not picked and self.waiting and not any(self._rows):
-            raise EngineError(
-                f"{self._name}: a request of {_reach(self.waiting[0])} tokens does not fit into "
-                "the GPU's memory: lower the agent's max_tokens"
-            )
         return picked
 
     def _start(self, block: Block, picked: list[tuple[int, Ticket, Prompt]]) -> None:
@@ -151,18 +155,19 @@ class GraphLane:
             try:
                 if not ticket.ids:
                     ticket.version = self._version()
+                if len(ticket.marker) > MARKER:
+                    raise EngineError(f"the silence marker has more than {MARKER} tokens")
                 if ticket.marker and ticket.odds is None:
                     ticket.settle(block.odds(prompt, ticket.request.sampling))
             except EngineError as error:
                 ticket.answer(error)
-                block.rest(row)
-                continue
-            if ticket.done:
+            else:
+                if not ticket.done:
+                    starting.append((row, ticket, prompt))
+                    continue
                 ticket.answer()
-                block.rest(row)
-                continue
-            self._rows[row] = ticket
-            starting.append((row, ticket, prompt))
+            self._rows[row] = None
+            block.release(row)
         if starting:
             block.start(starting)
 

@@ -24,9 +24,10 @@ Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """(q, k, v of some tokens, layer) → what they attended to."""
 
 
-def why_not_fused(module: Any, context: int) -> str | None:
+def why_not_fused(module: Any, context: int | None = None) -> str | None:
     """None if this module is one of those covered, else the reason."""
     config = module.config
+    context = context or config.max_position_embeddings
     if config.model_type not in FAMILIES:
         return f"`{config.model_type}` is not one of {', '.join(FAMILIES)}"
     if getattr(config, "hidden_act", "silu") != "silu":
@@ -35,6 +36,8 @@ def why_not_fused(module: Any, context: int) -> str | None:
         return "it has layers other than full attention"
     if (window := getattr(config, "sliding_window", None)) is not None and window < context:
         return f"its attention window of {window} is shorter than the context of {context}"
+    if isinstance(module.get_output_embeddings(), LoraLinear):
+        return "its output head has an adapter"
     if module.model.rotary_emb.rope_type not in ROTATIONS:
         return f"its rotary embedding is `{module.model.rotary_emb.rope_type}`"
     return None

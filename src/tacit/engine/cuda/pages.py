@@ -94,6 +94,11 @@ class Prompts:
         same = [one for one in self._kept.values() if one.marker == prompt.marker]
         return [one for one in same if one.logits_NV is not None]
 
+    def trim(self, most: int) -> None:
+        """Keep so many at most; to be called while nobody is about to use one."""
+        while len(self._kept) > most:
+            self._pages.release(self._kept.popitem(last=False)[1].pages)
+
     def make_room(self, pages: int, keep: set[int]) -> bool:
         """Let old prompts go until so many pages are free; those to keep are given by `id`."""
         for key in list(self._kept):

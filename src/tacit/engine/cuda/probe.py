@@ -4,21 +4,22 @@ from typing import Any
 
 import torch
 
-from tacit.engine.cuda.model import FusedModel, why_not_fused
-
 _PROBE_IDS = tuple(range(5, 25))
 
 
 def why_not_graphs(module: Any, context: int) -> str | None:
     """None if the model can decode by captured graphs, else the reason."""
-    if reason := why_not_fused(module, context):
-        return reason
     try:
         from tacit.engine.cuda.block import fused_logits
+        from tacit.engine.cuda.model import FusedModel, why_not_fused
 
+        if reason := why_not_fused(module, context):
+            return reason
         fused_V = fused_logits(FusedModel(module, 64), _PROBE_IDS)
         ids_1T = torch.tensor([_PROBE_IDS], device=module.device)
         whole_V = module(input_ids=ids_1T, use_cache=False).logits[0, -1].float()
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # a family may have changed under its name
         return f"{type(error).__name__}: {error}"
     # half precision keeps 8 to 11 bits a number, and errors add up over the layers

@@ -1,0 +1,188 @@
+"""How rows of the GPU's lane are given out, moved and taken back, whatever goes wrong.
+
+Kernels cannot run here: what a row draws is its seed and how many tokens it has drawn, so that a
+token tells whose it is. All else, lane, block, pages and tickets, is the real thing.
+"""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from tacit.engine.base import Request, Sampling, SilenceRule
+from tacit.engine.silence import SilenceOdds
+from tacit.engine.ticket import Ticket
+from tacit.errors import EngineError
+from tacit.types import Choice
+
+CUDA = "tacit.engine.cuda"
+
+
+class Model:
+    """As large as the bookkeeping needs."""
+
+    layers = (None,)
+    kv_heads = 1
+    width = 2
+    vocabulary = 4
+    dtype = torch.float32
+    device = torch.device("cpu")
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def refresh(self) -> None: ...
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The lane's module, with counting in the place of kernels."""
+    triton, language = ModuleType("triton"), ModuleType("triton.language")
+    language.constexpr = lambda value: value  # type: ignore[attr-defined]
+    triton.jit, triton.language = (lambda kernel: kernel), language  # type: ignore[attr-defined]
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "triton", triton)
+        patched.setitem(sys.modules, "triton.language", language)
+        for name in [name for name in sys.modules if name.startswith(CUDA)]:
+            patched.delitem(sys.modules, name)
+        lane = importlib.import_module(f"{CUDA}.lane")
+        block = importlib.import_module(f"{CUDA}.block")
+        draw = importlib.import_module(f"{CUDA}.draw")
+        patched.setattr(lane, "FusedModel", Model)
+        patched.setattr(draw.Rows, "draw", lambda self, _, which: count_on(draw.Ints, self, which))
+        patched.setattr(block.Block, "forward", lambda self, size: torch.zeros(size, 4))
+        patched.setattr(block.Block, "_compute", lambda self, pack: computed(pack))
+        patched.setattr(block.Block, "odds", lambda self, prompt, _: even_odds(prompt.marker))
+        yield lane
+    for name in [name for name in sys.modules if name.startswith(CUDA)]:
+        del sys.modules[name]
+
+
+def count_on(fields: Any, rows: Any, which: torch.Tensor) -> None:
+    step = int(rows.step)
+    for row in which.tolist():
+        active = bool(rows.ints[fields.ACTIVE, row])
+        drawn = int(rows.ints[fields.COUNT, row])
+        rows.tokens[step, row] = int(rows.ints[fields.SEED, row]) * 1000 + drawn if active else -1
+        rows.ints[fields.COUNT, row] += active
+        if drawn + 1 >= rows.ints[fields.LIMIT, row]:
+            rows.ints[fields.ACTIVE, row] = 0
+
+
+def computed(pack: list[Any]) -> None:
+    for prompt in pack:
+        prompt.logits_NV = torch.zeros(max(1, len(prompt.marker)), 4)
+
+
+def even_odds(marker: tuple[int, ...]) -> SilenceOdds:
+    return SilenceOdds(marker, (-1.0,) * len(marker), (*(-0.5,) * len(marker), -torch.inf))
+
+
+def tickets(count: int, silent: tuple[int, ...] = (), tokens: int = 20) -> list[Ticket]:
+    made = []
+    for seed in range(1, count + 1):
+        rule = SilenceRule(ids=(1, 2), choice=Choice.SILENT) if seed in silent else None
+        sampling = Sampling(temperature=1.0, max_tokens=tokens + seed % 3)
+        ids = (seed // 4,) * (14 + seed // 4)
+        request = Request(messages=(), prompt_ids=ids, sampling=sampling, seed=seed, silence=rule)
+        made.append(Ticket(request, frozenset({-5}), asyncio.get_running_loop().create_future()))
+    return made
+
+
+def run(lane: Any, asked: list[Ticket], steps: int = 200) -> None:
+    lane.waiting.extend(asked)
+    while lane.busy and steps:
+        lane.step()
+        steps -= 1
+    assert not lane.busy
+
+
+def is_whole(ticket: Ticket) -> bool:
+    request = ticket.request
+    if request.silence is not None:
+        return ticket.ids == [1, 2]
+    limit = request.sampling.max_tokens
+    return ticket.ids == [request.seed * 1000 + number for number in range(limit)]
+
+
+def new_lane(cuda: Any, rows: int, context: int = 256) -> Any:
+    return cuda.GraphLane(None, "m", frozenset({-5}), rows, context, lambda: 7)
+
+
+@pytest.mark.parametrize("rows", [8, 24, 64])
+async def test_everyone_gets_their_own_tokens_and_every_page_comes_back(
+    cuda: Any, rows: int
+) -> None:
+    """Silent ones leave holes among rows that have begun, and rows move together at the end."""
+    lane = new_lane(cuda, rows)
+    asked = tickets(18, silent=(3, 5)) + tickets(40)
+    run(lane, asked)
+    await asyncio.sleep(0)
+    assert all(ticket.answered.done() for ticket in asked)
+    assert all(map(is_whole, asked))
+    assert {ticket.version for ticket in asked} == {7}
+    block = lane._block
+    block.prompts.clear()
+    assert block.pages.free == len(block.pages._users)
+
+
+@pytest.mark.parametrize("place", ["_compute", "odds", "advance"])
+async def test_out_of_memory_anywhere_loses_nobody(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    block = importlib.import_module(f"{CUDA}.block").Block
+    real, calls = getattr(block, place), []
+
+    def once_too_much(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("out of memory")
+        return real(self, *args)
+
+    monkeypatch.setattr(block, place, once_too_much)
+    lane, asked = new_lane(cuda, 16), tickets(40, silent=(3, 5, 21))
+    run(lane, asked)
+    await asyncio.sleep(0)
+    assert all(map(is_whole, asked)) and all(ticket.answered.done() for ticket in asked)
+    assert lane._count == 8
+
+
+async def test_an_error_in_a_prompt_answers_everyone(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, pack: Any) -> None:
+        raise RuntimeError("a bad kernel")
+
+    monkeypatch.setattr(importlib.import_module(f"{CUDA}.block").Block, "_compute", broken)
+    lane, asked = new_lane(cuda, 8), tickets(20)
+    run(lane, asked)
+    await asyncio.sleep(0)
+    for ticket in asked:
+        assert isinstance(ticket.answered.exception(), EngineError)
+
+
+async def test_who_does_not_fit_fails_alone(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = importlib.import_module(f"{CUDA}.block")
+    monkeypatch.setattr(block, "_page_count", lambda model, rows, pages: 6)
+    lane = new_lane(cuda, 8, context=4096)
+    small, (large, *_) = tickets(10), tickets(1, tokens=2000)
+    run(lane, [*small[:5], large, *small[5:]])
+    await asyncio.sleep(0)
+    assert all(map(is_whole, small))
+    assert "do not fit" in str(large.answered.exception())
+
+
+async def test_the_cancelled_make_room(cuda: Any) -> None:
+    lane, asked = new_lane(cuda, 8), tickets(20)
+    lane.waiting.extend(asked)
+    lane.step()
+    for ticket in asked[::2]:
+        ticket.cancelled = True
+    run(lane, [])
+    assert all(map(is_whole, asked[1::2]))
+    lane._block.prompts.clear()
+    assert lane._block.pages.free == len(lane._block.pages._users)
