@@ -226,6 +226,10 @@ FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
         ),
         ({"team": agents(top_k=5)}, r"team\.agents\.hinter: a trained agent samples with top_p 1"),
         ({"team": agents(temperature=0.5)}, "a trained agent samples at 1"),
+        (
+            {"models": {"half": {"dtype": "float16"}}, "team": agents(model="half")},
+            r"models\.half\.dtype: gradients vanish in float16; train in bfloat16",
+        ),
         ({"train": {"trackers": ["tensorbord"]}}, "did you mean `tensorboard`"),
         (
             {"train": {"trackers": ["tensorboard"]}},
