@@ -56,11 +56,12 @@ def build(run: Path) -> dict[str, float]:
     began = time.perf_counter()
     command = [sys.executable, "-m", "tacit.cli", "report", str(run)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     pieces = sum(path.stat().st_size for path in run.glob("report.pieces/*.js"))
     return {
         "build_s": time.perf_counter() - began,
-        "build_peak_mb": peak,
+        "build_cpu_s": used.ru_utime + used.ru_stime,
+        "build_peak_mb": used.ru_maxrss / 1024,
         "page_mb": (run / "report.html").stat().st_size / 1e6,
         "pieces_mb": pieces / 1e6,
     }
@@ -73,12 +74,16 @@ def browse(path: Path) -> dict[str, float]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS, *sandbox])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        clock = page.context.new_cdp_session(page)
+        clock.send("Performance.enable", {"timeDomain": "threadTicks"})
         began = time.perf_counter()
         page.goto(path.resolve().as_uri())
         page.wait_for_selector(".said")  # the list is there, and its first episode was read
         opened = time.perf_counter() - began
+        metrics = clock.send("Performance.getMetrics")["metrics"]
         times = {
             "open_s": opened,
+            "open_cpu_s": next(m["value"] for m in metrics if m["name"] == "TaskDuration"),
             "filter_s": _timed(page, "Answer", "wrong"),
             "read_s": _read_far_down(page),
             "search_s": _search(page),
@@ -128,6 +133,7 @@ def main() -> int:
     parser.add_argument("run", type=Path, help="a trained run with its episodes")
     parser.add_argument("--episodes", type=int, default=50_000)
     parser.add_argument("--out", type=Path, help="where to keep the result")
+    parser.add_argument("--note", default="", help="what else to know of this measurement")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
@@ -144,7 +150,7 @@ def main() -> int:
         "versions": {"python": platform.python_version(), "plotly": version("plotly")},
         "cpus": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
-        "nice": os.nice(0),
+        "note": arguments.note,
         "episodes": arguments.episodes,
         "episodes_mb": round(size / 1e6, 1),
         "measured": {name: round(value, 2) for name, value in measured.items()},
