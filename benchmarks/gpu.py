@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 import transformers
-from trl_cycle import Child, Cycle, Setting, open_model
+from trl_cycle import Setting, compare, open_model
 
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig, parse_config
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
@@ -132,29 +132,7 @@ def _small(asked: argparse.Namespace, **changed: Any) -> Setting:
 
 def cycle(asked: argparse.Namespace) -> Numbers:
     """One learning cycle, ours and TRL's in turn."""
-    setting = _small(asked)
-    with Child("ours", setting) as ours, Child("trl", setting) as trl:
-        pairs = [(ours.cycle(), trl.cycle()) for _ in range(asked.cycles + 2)][2:]
-    mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return {
-        "setting": asdict(setting) | {"model": Path(setting.model).name},
-        "ours": _summary(mine),
-        "trl": _summary(theirs),
-        "ratio": median(t.seconds / m.seconds for m, t in pairs),
-        "ratios": [round(t.seconds / m.seconds, 2) for m, t in pairs],
-        "memory_ratio": mine[-1].peak_bytes / theirs[-1].peak_bytes,
-    }
-
-
-def _summary(cycles: list[Cycle]) -> Numbers:
-    return {
-        "seconds": median(one.seconds for one in cycles),
-        "seconds_each": [round(one.seconds, 3) for one in cycles],
-        "phases": {name: median(one.phases[name] for one in cycles) for name in cycles[0].phases},
-        "tokens_per_s": median(one.tokens_per_s for one in cycles),
-        "decode_tokens_per_s": median(one.decode_tokens_per_s for one in cycles),
-        "peak_gib": cycles[-1].peak_bytes / 2**30,
-    }
+    return compare(_small(asked), asked.cycles, warmup=2)
 
 
 def queue(asked: argparse.Namespace) -> Numbers:

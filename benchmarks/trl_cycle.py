@@ -7,11 +7,8 @@ tokens a completion: the end-of-sequence token is one that the model has no logi
 own loop with its own default generation; ours is `LocalEngine` and `Updater`, what a training step
 is made of. Not covered: teams, grading, evaluation, checkpoints, adapters.
 
-For one process, `run("ours", setting, cycles)`; `cpu.py` and `gpu.py` measure with it. With a
-process for each system, cycles can take turns, so that noise of the machine meets both:
-
-    with Child("ours", setting) as ours, Child("trl", setting) as trl:
-        pairs = [(ours.cycle(), trl.cycle()) for _ in range(5)]
+`compare` gives each system a process, for its own peak of memory, and lets cycles take turns, so
+that noise of the machine meets both; `cpu.py` and `gpu.py` measure with it.
 """
 
 import argparse
@@ -27,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -114,13 +112,6 @@ class Cycle:
 Gate = Callable[[], bool]
 """Asked before each cycle whether to begin it."""
 Report = Callable[[Cycle], None]
-
-
-def run(system: SystemName, setting: Setting, cycles: int) -> list[Cycle]:
-    """So many cycles in this process; the first ones warm up caches and allocators."""
-    done: list[Cycle] = []
-    RUNNERS[system](setting, lambda: len(done) < cycles, done.append)
-    return done
 
 
 def run_ours(setting: Setting, gate: Gate, report: Report) -> None:
@@ -480,6 +471,50 @@ class Child:
         if not line:
             raise RuntimeError(f"the process ended with code {self._process.wait()}")
         return Cycle(**json.loads(line))
+
+
+def compare(
+    setting: Setting, cycles: int, warmup: int, note: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Cycles of both systems in turn, after some that are left out, as medians.
+
+    The ratio is the median of TRL's seconds over ours, pair by pair.
+    """
+    pairs = []
+    with Child("ours", setting) as ours, Child("trl", setting) as trl:
+        for number in range(warmup + cycles):
+            pairs.append((ours.cycle(), trl.cycle()))
+            mine, theirs = pairs[-1]
+            which = "warm-up" if number < warmup else f"cycle {number - warmup + 1}"
+            note(f"{which}: ours {mine.seconds:.2f} s, TRL {theirs.seconds:.2f} s")
+    timed = pairs[warmup:]
+    return {
+        "setting": asdict(setting) | {"model": _name(setting.model)},
+        "ours": _summary([mine for mine, _ in timed]),
+        "trl": _summary([theirs for _, theirs in timed]),
+        "ratio": median(theirs.seconds / mine.seconds for mine, theirs in timed),
+        "ratios": [round(theirs.seconds / mine.seconds, 2) for mine, theirs in timed],
+        "memory_ratio": timed[-1][0].peak_bytes / timed[-1][1].peak_bytes,
+    }
+
+
+def _name(model: str) -> str:
+    """Without where it lies on this machine."""
+    path = Path(model)
+    return path.parent.name if path.name == "hf" else path.name
+
+
+def _summary(cycles: list[Cycle]) -> dict[str, Any]:
+    return {
+        "seconds": median(one.seconds for one in cycles),
+        "seconds_each": [round(one.seconds, 3) for one in cycles],
+        "tokens_each": [one.tokens for one in cycles],
+        "prompt_tokens_each": [one.prompt_tokens for one in cycles],
+        "phases": {name: median(one.phases[name] for one in cycles) for name in cycles[0].phases},
+        "tokens_per_s": median(one.tokens_per_s for one in cycles),
+        "decode_tokens_per_s": median(one.decode_tokens_per_s for one in cycles),
+        "peak_gib": cycles[-1].peak_bytes / 2**30,
+    }
 
 
 def main() -> None:
