@@ -103,6 +103,8 @@ class Trainer:
     duals: dict[str, DualSettings] = field(init=False)
     credit_settings: CreditSettings = field(init=False)
     trackers: Fan = field(init=False)
+    threads: int = field(default_factory=torch.get_num_threads)
+    """The learner's, whichever thread it runs in: how sums are cut changes their last bits."""
     ahead: Rollout | None = None
     """The next step's groups, where they are already played."""
 
@@ -232,6 +234,7 @@ class Trainer:
             }
 
     def _gather(self, batch: Batch) -> dict[str, Gathered]:
+        torch.set_num_threads(self.threads)  # in this thread; another one may have been given less
         shares = self._shares(batch).items()
         return {name: self.stage.updaters[name].gather(*share) for name, share in shares}
 
