@@ -10,10 +10,13 @@ from typing import Any
 from experiments.topologies import ARGUE_WRONGLY, MISLEAD, REWORD
 from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
+from tacit.team.prompts import PARTS, PUBLISHED_PARTS
 
 Tree = dict[str, Any]
 
-HINT_TOKENS = 128
+HINT_TOKENS = 320
+REWRITING_TOKENS = 256
+COMMENT_TOKENS = 128
 ACTOR_TOKENS = 512
 """The cap of whoever answers, when measured; in training it is lower, which only saves time."""
 TRAINING_ACTOR_TOKENS = 384
@@ -85,7 +88,7 @@ def training_tasks(name: str, seed: int, samples: int = SAMPLES, **filters: Any)
 GSM8K = _test("gsm8k")
 MATH500 = _test("math500")
 GSM8K_VALIDATION = {
-    "name": "gsm8k", "split": "train", "shuffle_seed": 0, "offset": VALIDATION_FROM, "limit": 128,
+    "name": "gsm8k", "split": "train", "shuffle_seed": 0, "offset": VALIDATION_FROM, "limit": 256,
 }  # fmt: skip
 LEVELS = ["3", "4", "5"]
 MATH_VALIDATION = {
@@ -109,14 +112,24 @@ def solo(**actor: Any) -> Tree:
     return _team("solo", {"actor": _agent(**actor)})
 
 
-def hint(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **hinter: Any) -> Tree:
-    """Hint-actor; the hinter may not be silent unless it is said."""
-    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, **hinter}
-    return _team("hint_actor", {"hinter": own, "actor": _agent(actor)}, prompts=prompts)
+WORKED = "Solve the question below for your teammate, who will check your work. Write short steps."
+"""What the hinter is told. Found on validation tasks: told otherwise, it learns to say nothing."""
+
+
+def hinter(**changed: Any) -> Tree:
+    """May not be silent unless it is said."""
+    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, "system": WORKED}
+    return own | changed
+
+
+def hint(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **changed: Any) -> Tree:
+    return _team(
+        "hint_actor", {"hinter": hinter(**changed), "actor": _agent(actor)}, prompts=prompts
+    )
 
 
 def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tree:
-    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, **own}
+    own = {"model": "base", "max_tokens": COMMENT_TOKENS, "silent": False, **own}
     return _team("critic_actor", {"critic": own, "actor": _agent(actor)}, prompts=prompts)
 
 
@@ -137,17 +150,32 @@ def _own(topology: str, agents: Tree, **more: Any) -> Tree:
     return _team(f"experiments.topologies:{topology}", agents, **more)
 
 
+REWRITING: Tree = {"system": PUBLISHED_PARTS["hinter"], "max_tokens": REWRITING_TOKENS}
+"""The hinter told what AgentPO tells it: rewrite the question."""
+SHORT: Tree = {"system": PARTS["hinter"], "max_tokens": COMMENT_TOKENS}
+"""The hinter told what Tacit tells it: one short hint, and no answer."""
 _PARAPHRASER = _agent(2 * HINT_TOKENS, system=REWORD)
-_SABOTEUR = _agent(HINT_TOKENS, system=MISLEAD)
+_SABOTEUR = _agent(COMMENT_TOKENS, system=MISLEAD)
 OTHER_WORDS = {
-    "hinter": "Your teammate must solve the question below. Tell them the one thing that would "
-    "help most, briefly, without giving the answer away.",
+    "hinter": "Your teammate has to answer the following question. Work it out for them first, in "
+    "a few brief lines.",
     "critic": "Your teammate solved the question below. Say briefly what is wrong with the "
     "solution, if anything.",
     "agent": "You, {agent}, work on the question below with your team. Contribute something "
     "useful in a few words.",
 }
 """Role prompts that mean the same as ours in other words."""
+OTHER_TEXTS = {
+    "name the quantities": PUBLISHED_PARTS["hinter"] + " Name each quantity, and say how to get "
+    "the answer from them.",
+    "steps without the last": "Write down the steps that lead to the answer of the question below, "
+    "one short line each, with the quantities to use. Do not calculate the final answer.",
+    "calculations alone": "Write the calculations that solve the question below, one short line "
+    "each.",
+    "givens and calculations": "List what the question below gives and what it asks for, then the "
+    "calculations needed, in short lines.",
+}
+"""What else a hinter was told, for comparison on validation tasks."""
 
 # --- what is measured on a trained team ----------------------------------------------------------
 
@@ -156,13 +184,13 @@ def _on(tasks: Tree, **teams: Tree) -> dict[str, Evaluation]:
     return {name.replace("_", " "): Evaluation(team=t, tasks=tasks) for name, t in teams.items()}
 
 
-def _hint_checks(tasks: Tree, **hinter: Any) -> dict[str, Evaluation]:
+def _hint_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
     """The trained team, then what becomes of it under each honesty check."""
-    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, "trained": True, **hinter}
-    other = hint(**{**hinter, "trained": True, "system": OTHER_WORDS["hinter"]})
+    own = hinter(trained=True, **changed)
+    other = hint(trained=True, **{**changed, "system": OTHER_WORDS["hinter"]})
     return _on(
         tasks,
-        trained=hint(**{**hinter, "trained": True}),
+        trained=hint(trained=True, **changed),
         reworded=_own(
             "hint_reworded", {"hinter": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
         ),
@@ -175,7 +203,7 @@ def _hint_checks(tasks: Tree, **hinter: Any) -> dict[str, Evaluation]:
 
 
 def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
-    own = {"model": "base", "max_tokens": HINT_TOKENS, "silent": False, "trained": True}
+    own = {"model": "base", "max_tokens": COMMENT_TOKENS, "silent": False, "trained": True}
     return _on(
         tasks,
         trained=critic(trained=True),
@@ -187,7 +215,7 @@ def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
 
 
 def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
-    saboteur = _agent(HINT_TOKENS, system=ARGUE_WRONGLY)
+    saboteur = _agent(COMMENT_TOKENS, system=ARGUE_WRONGLY)
     two = _agent(count=2)
     return _on(
         tasks,
@@ -208,19 +236,19 @@ def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
 _TRAIN: Tree = {
     "evaluation": {"concurrency": 512, "resamples": 1000},
     "policy": {"kind": "lora", "rank": 16, "alpha": 32.0},
-    "optimizer": {"learning_rate": 5.0e-5, "warmup_steps": 5},
+    "optimizer": {"learning_rate": 1.0e-4, "warmup_steps": 5},
     "train": {
-        "steps": 100,
+        "steps": 48,
         "tasks_per_step": 32,
         "group": 8,
-        "evaluate_every": 20,
-        "checkpoint_every": 20,
-        "microbatch_tokens": 32768,
+        "evaluate_every": 16,
+        "checkpoint_every": 16,
+        "microbatch_tokens": 8192,
         "concurrency": 512,
         "save_episodes": False,
     },
 }
-"""32 tasks × 8 and a rate of 5e-5 were seen to learn on this model before these runs."""
+"""Seen to learn on validation tasks. Micro-batches are small so that three runs fit one GPU."""
 
 
 def _trained(team: Tree, **more: Any) -> Tree:
@@ -241,7 +269,7 @@ _DIALOGUE = _trained(
     budget={"turns": 3, "rate": 0.02},
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
-    train={"tasks_per_step": 16},
+    train={"tasks_per_step": 16, "steps": 64},
 )
 
 BUDGET_SHARE = 0.45
@@ -273,12 +301,34 @@ def _item_1() -> Iterable[Experiment]:
                 solo=solo(),
                 untrained_hint=hint(),
                 untrained_hint_that_may_be_silent=hint(silent=True),
-                untrained_rewriting=hint(prompts="published", max_tokens=2 * HINT_TOKENS),
+                untrained_rewriting=hint(**REWRITING),
+                untrained_short_hint=hint(**SHORT),
+                solo_as_published=_team("solo", {"actor": _agent()}, prompts="published"),
+                untrained_rewriting_as_published=hint(prompts="published", **REWRITING),
                 untrained_critic=critic(),
                 role_assignment=role_assignment(),
                 step_back=_team("step_back", {"actor": _agent()}),
             ),
             "self-consistency": Evaluation(team=sampled, tasks=GSM8K, single_answers=True),
+        },
+    )
+    told = {
+        "worked steps (the headline's)": {},
+        "rewrite the question (AgentPO's)": REWRITING,
+        "one short hint (Tacit's own)": SHORT,
+        **{words: {"system": text} for words, text in OTHER_TEXTS.items()},
+    }
+    yield Experiment(
+        name="prompts",
+        item=1,
+        title="Untrained hinters under different role texts, validation problems",
+        minutes=1,
+        evaluations={
+            "solo": Evaluation(team=solo(), tasks=GSM8K_VALIDATION),
+            **{
+                words: Evaluation(team=hint(**changed), tasks=GSM8K_VALIDATION)
+                for words, changed in told.items()
+            },
         },
     )
     yield Experiment(
@@ -306,13 +356,18 @@ def _item_1() -> Iterable[Experiment]:
     yield Experiment(
         name="hint-rewriting",
         item=1,
-        title="AgentPO, trained hint under the paper's own prompts",
-        minutes=12,
-        config=merged(
-            _HINT,
-            {"team": hint(TRAINING_ACTOR_TOKENS, "published", trained=True, max_tokens=256)},
-        ),
-        evaluations=_on(GSM8K, trained=hint(prompts="published", trained=True, max_tokens=256)),
+        title="AgentPO, the hinter told to rewrite the question, as published",
+        minutes=6,
+        config=merged(_HINT, {"team": hint(TRAINING_ACTOR_TOKENS, trained=True, **REWRITING)}),
+        evaluations=_on(GSM8K, trained=hint(trained=True, **REWRITING)),
+    )
+    yield Experiment(
+        name="hint-short",
+        item=1,
+        title="AgentPO, trained short hint under our own role text",
+        minutes=6,
+        config=merged(_HINT, {"team": hint(TRAINING_ACTOR_TOKENS, trained=True, **SHORT)}),
+        evaluations=_on(GSM8K, trained=hint(trained=True, **SHORT)),
     )
     yield Experiment(
         name="critic",

@@ -11,6 +11,7 @@ from experiments.blocks.agentpo import (
     elsewhere_table,
     main_table,
     maths_table,
+    prompts_table,
     samples_table,
 )
 from experiments.blocks.bars import accuracy, bars_table, change, setting, tokens
@@ -44,6 +45,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "maths": maths_table,
     "pending": pending,
     "price": price_of_points,
+    "prompts": prompts_table,
     "samples": samples_table,
     "setting": setting,
     "silence": silence_table,

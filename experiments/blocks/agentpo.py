@@ -42,6 +42,18 @@ def costly_table(results: Results) -> str:
     return _teams(teams, solo)
 
 
+def prompts_table(results: Results) -> str:
+    """Untrained hinters told different things, on the validation problems."""
+    names = EXPERIMENTS["prompts"].evaluations
+    found = [(name, results.measured("prompts", name)) for name in names]
+    rows = [
+        (name, interval(team.accuracy), f"{team.generated:.0f}", roles_of(team))
+        for name, team in found
+        if team
+    ]
+    return table(("the hinter is told to give", "accuracy %", "generated", "by role"), rows)
+
+
 def _teams(teams: Sequence[Measured], solo: Measured | None) -> str:
     head = (
         "team", "problems", "seeds", "accuracy %", "against solo, points", "generated",

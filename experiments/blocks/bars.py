@@ -111,9 +111,9 @@ def change(results: Results, first: str, evaluation: str, second: str, other: st
 def setting(results: Results, path: str) -> str:
     """A setting as the catalogue has it: `COSTLY`, or `hint.train.steps`."""
     first, *rest = path.split(".")
-    if not rest:
-        return f"{getattr(catalogue, first):,}"
-    value: Any = catalogue.find(first).config
+    value: Any = catalogue.find(first).config if rest else getattr(catalogue, first)
     for key in rest:
         value = value[key]
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"

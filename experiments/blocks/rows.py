@@ -29,7 +29,14 @@ GSM8K: tuple[Row, ...] = (
     SOLO,
     UNTRAINED_HINT,
     ("untrained hint, may be silent", "baselines", "untrained hint that may be silent"),
-    ("untrained rewriting (the paper's prompt)", "baselines", "untrained rewriting"),
+    ("untrained rewriting (AgentPO's role text)", "baselines", "untrained rewriting"),
+    (
+        "the same, the Actor prompted as published too",
+        "baselines",
+        "untrained rewriting as published",
+    ),
+    ("solo, prompted as published", "baselines", "solo as published"),
+    ("untrained short hint", "baselines", "untrained short hint"),
     ("untrained critic", "baselines", "untrained critic"),
     UNTRAINED_DIALOGUE,
     ROLES,
@@ -40,14 +47,15 @@ GSM8K: tuple[Row, ...] = (
     ("quality-diversity", "baselines-costly", "quality diversity"),
     EVO,
     HINT,
-    ("trained rewriting (the paper's prompt)", "hint-rewriting", "trained"),
+    ("trained rewriting", "hint-rewriting", "trained"),
+    ("trained short hint", "hint-short", "trained"),
     ("trained critic", "critic", "trained"),
     ("trained hint with silence (`arms`)", "silence-arms", "trained"),
     DIALOGUE,
     ("Actor fine-tuned", "actor-finetune", "trained"),
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
-TRAINED = ("hint", "hint-rewriting", "critic", "silence-arms", "gspo")
+TRAINED = ("hint", "hint-rewriting", "hint-short", "critic", "silence-arms", "gspo")
 SEVEN = {
     "gsm8k": ("gspo", "trained"),
     "math500": ("gspo-math", "trained"),
