@@ -19,7 +19,7 @@ from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
 from experiments.blocks.rows import GSM8K, SEVEN, TRAINED
 from experiments.blocks.silence import difficulty_table
-from experiments.catalogue import VALIDATION_FROM, EXPERIMENTS, find
+from experiments.catalogue import EXPERIMENTS, VALIDATION_FROM, find
 from experiments.clock import RESERVE, Clock
 from experiments.outcomes import chosen, columns, spread
 from experiments.records import Results, difference
