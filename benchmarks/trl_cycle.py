@@ -32,6 +32,7 @@ import torch
 
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
+from tacit.engine.collector import undisturbed
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.learn.advantage import normalised
@@ -143,24 +144,25 @@ async def _run_ours(setting: Setting, gate: Gate, report: Report) -> None:
     clock = Clock(setting.device)
     number = 0
     try:
-        while gate():
-            mine = prompts[number * setting.prompts :][: setting.prompts]
-            clock.start()
-            with clock.phase("generate"):
-                drawn = await _draw(engine, mine, number, setting)
-            with clock.phase("score"):
-                rows, mean = _rows(drawn, setting.group)
-            with clock.phase("update"):
-                async with engine.paused():
-                    updater.update(rows, [], train_choice=False)
-                    engine.version += 1
-            clock.move(updater.scoring_s, "update", "score")
-            report(clock.cycle(
-                tokens=sum(len(row.output_ids) for row in rows),
-                prompt_tokens=sum(len(row.prompt_ids) for row in rows),
-                reward=mean,
-            ))  # fmt: skip
-            number += 1
+        with undisturbed():  # as in training
+            while gate():
+                mine = prompts[number * setting.prompts :][: setting.prompts]
+                clock.start()
+                with clock.phase("generate"):
+                    drawn = await _draw(engine, mine, number, setting)
+                with clock.phase("score"):
+                    rows, mean = _rows(drawn, setting.group)
+                with clock.phase("update"):
+                    async with engine.paused():
+                        updater.update(rows, [], train_choice=False)
+                        engine.version += 1
+                clock.move(updater.scoring_s, "update", "score")
+                report(clock.cycle(
+                    tokens=sum(len(row.output_ids) for row in rows),
+                    prompt_tokens=sum(len(row.prompt_ids) for row in rows),
+                    reward=mean,
+                ))  # fmt: skip
+                number += 1
     finally:
         await engine.close()
 

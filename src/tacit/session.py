@@ -7,6 +7,7 @@ from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import PriceTable, load_prices
 from tacit.engine.api import Account
 from tacit.engine.base import Engine
+from tacit.engine.collector import undisturbed
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
@@ -108,7 +109,8 @@ async def open_engines(
     try:
         for name in names:
             engines[name] = open_engine(name, config.model_named(name), account)
-        yield engines
+        with undisturbed():
+            yield engines
     finally:
         for engine in engines.values():
             await engine.close()

@@ -10,6 +10,7 @@ import torch
 from tacit.config import Config, TeamConfig
 from tacit.engine.api import Account
 from tacit.engine.base import Engine, TrainedEngine
+from tacit.engine.collector import undisturbed
 from tacit.engine.factory import open_engine
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
@@ -142,15 +143,16 @@ async def open_cast(
             for role, agent in team.agents.items()
             if role not in given
         }
-        yield Cast(
-            team=team,
-            roster=build_roster(team, by_role | dict(given)),
-            names=names,
-            policies=policies,
-            trained_engines=list(trained_engines.values()),
-            frozen=loaded,
-            engines=engines,
-        )
+        with undisturbed():
+            yield Cast(
+                team=team,
+                roster=build_roster(team, by_role | dict(given)),
+                names=names,
+                policies=policies,
+                trained_engines=list(trained_engines.values()),
+                frozen=loaded,
+                engines=engines,
+            )
     finally:
         for engine in (*trained_engines.values(), *engines.values()):
             await engine.close()
