@@ -232,6 +232,13 @@ def test_the_results_can_be_copied_as_markdown(tab: Tab, report: Path) -> None:
     assert len({line.count("|") for line in table.splitlines()}) == 1
 
 
+def test_how_the_run_was_started_can_be_read(tab: Tab, report: Path) -> None:
+    page = tab.open(report)
+    panel = page.locator("#details .panel", has_text="Started with")
+    assert "tiny.json" in panel.locator("pre").first.inner_text()
+    assert "[object" not in page.locator("body").inner_text()
+
+
 def test_it_prints_to_paper(tab: Tab, report: Path) -> None:
     page = tab.open(report)
     page.wait_for_selector(".said")

@@ -92,7 +92,7 @@ function runPanel(run) {
     { class: "panel" },
     h("h3", {}, oneLine(run.label)),
     starts.length
-      ? [h("p", { class: "quiet", style: { marginTop: ".5rem" } }, "Started with"), starts]
+      ? [h("p", { class: "quiet", style: { marginTop: ".5rem" } }, "Started with"), ...starts]
       : h("p", { class: "quiet" }, "Command lines and versions were not recorded."),
     Object.keys(overview.config).length
       ? h(
