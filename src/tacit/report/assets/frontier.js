@@ -125,7 +125,8 @@ function nameOf(runs, run, point) {
   return point === run.trained ? oneLine(run.label) : run === runs[0] ? titleOf(run, point) : "";
 }
 
-// Names stand to the right of their point, or to the left where another point is in the way.
+// Names stand to the right of their point, or to the left where another point is in the way, or
+// below where on a narrow screen the axis is.
 function sideOf(point, runs) {
   const all = runs.flatMap((run) => run.points).filter(costOf),
     width = Math.max(...all.map((p) => costOf(p).mean)) || 1;
@@ -136,7 +137,8 @@ function sideOf(point, runs) {
       (costOf(p).mean - costOf(point).mean) / width < 0.12 &&
       Math.abs(p.accuracy.mean - point.accuracy.mean) < 0.05,
   );
-  return near ? "middle left" : "middle right";
+  if (!near) return "middle right";
+  return innerWidth < 760 && costOf(point).mean < 0.3 * width ? "bottom right" : "middle left";
 }
 
 function frontierLayout(runs) {
