@@ -1,14 +1,18 @@
 """Messages as one stream of tokens without padding, a shared prompt computed once; for GPUs.
 
 The stream is all prompts, then all outputs. A token of an output attends to its own output and to
-its prompt; `attention.py` computes that. For CPUs see `stream.py`.
+its prompt; `attention.py` computes that. For CPUs see `stream.py`. Laid out by numpy, since the GPU
+waits meanwhile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 Ids = Sequence[int]
@@ -45,54 +49,75 @@ def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
     # prompts without a fed output go last, so that the others' keys are one piece
     fed = {p: sum(len(messages[n][1]) - 1 for n in members) for p, members in groups.items()}
     prompts = sorted(groups, key=lambda prompt: fed[prompt] == 0)
-    starts = dict(zip(prompts, accumulate(map(len, prompts), initial=0), strict=False))
-    ids = [token for prompt in prompts for token in prompt]
-    positions = [at for prompt in prompts for at in range(len(prompt))]
-    every, lengths = len(ids), [len(prompt) for prompt in prompts]
-    predicts: dict[int, list[int]] = {}
-    for prompt in prompts:
-        for number in groups[prompt]:
-            said = messages[number][1][:-1]
-            last = starts[prompt] + len(prompt) - 1
-            predicts[number] = [last, *range(len(ids), len(ids) + len(said))]
-            ids += said
-            positions += range(len(prompt), len(prompt) + len(said))
-            lengths += [len(said)] if said else []
     with_output = [prompt for prompt in prompts if fed[prompt]]
+    order = [number for prompt in prompts for number in groups[prompt]]
+    pieces = [*prompts, *(messages[number][1][:-1] for number in order)]
+    lengths = np.array([len(piece) for piece in pieces])
+    starts = lengths.cumsum() - lengths
+    known = np.repeat(lengths[: len(prompts)], [len(groups[prompt]) for prompt in prompts])
+    positions = counted(np.append(np.zeros(len(prompts), np.int64), known), lengths)
+    last, begin = np.empty((2, len(messages)), np.int64)
+    last[order] = np.repeat(
+        (starts + lengths - 1)[: len(prompts)], [len(groups[prompt]) for prompt in prompts]
+    )
+    begin[order] = starts[len(prompts) :]
     shared = (
         sum(map(len, with_output)),
-        every,
+        sum(map(len, prompts)),
         _ragged([fed[prompt] for prompt in with_output], device),
         _ragged([len(prompt) for prompt in with_output], device),
     )
-    found = [at for number in range(len(messages)) for at in predicts[number]]
-    flat = torch.tensor([ids, positions], device=device)
     return Pack(
-        flat[0],
-        flat[1],
-        torch.tensor(found, device=device),
-        _ragged(lengths, device),
+        placed(flat(pieces), device),
+        placed(positions, device),
+        placed(_predicts(messages, last, begin), device),
+        _ragged(lengths[lengths > 0], device),
         shared if with_output else None,
     )
 
 
 def _apart(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
-    ids: list[int] = []
-    positions: list[int] = []
-    predicts: list[int] = []
-    lengths = []
-    for prompt, output in messages:
-        whole = [*prompt, *output[:-1]]
-        predicts += range(len(ids) + len(prompt) - 1, len(ids) + len(whole))
-        ids += whole
-        positions += range(len(whole))
-        lengths.append(len(whole))
-    flat = torch.tensor([ids, positions], device=device)
+    lengths = np.array([len(prompt) + len(output) - 1 for prompt, output in messages])
+    begin = lengths.cumsum() - lengths + [len(prompt) for prompt, _ in messages]
+    pieces = [piece for prompt, output in messages for piece in (prompt, output[:-1])]
     return Pack(
-        flat[0], flat[1], torch.tensor(predicts, device=device), _ragged(lengths, device), None
+        placed(flat(pieces), device),
+        placed(counted(np.zeros(len(lengths), np.int64), lengths), device),
+        placed(_predicts(messages, begin - 1, begin), device),
+        _ragged(lengths, device),
+        None,
     )
 
 
-def _ragged(lengths: list[int], device: torch.device) -> Ragged:
-    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
-    return Ragged(ends, max(lengths, default=0))
+def _predicts(
+    messages: Sequence[tuple[Ids, Ids]], last: NDArray[np.int64], begin: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The first token of an output comes after its prompt's last, the others after the output's."""
+    sizes = np.array([len(output) for _, output in messages])
+    found = counted(begin - 1, sizes)
+    found[sizes.cumsum() - sizes] = last
+    return found
+
+
+def counted(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`first`, `first` + 1, … of each, so many as `lengths` says, end to end."""
+    ends = lengths.cumsum()
+    return np.arange(ends[-1]) + np.repeat(first - (ends - lengths), lengths)
+
+
+def flat(pieces: Collection[Sequence[Any]], kind: type = np.int64) -> NDArray[Any]:
+    """Sequences of numbers end to end."""
+    return np.fromiter(chain.from_iterable(pieces), kind, count=sum(map(len, pieces)))
+
+
+def placed(values: NDArray[Any], device: torch.device) -> Tensor:
+    """On the device; to a GPU from pinned memory, for which nobody waits."""
+    tensor = torch.from_numpy(values)
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def _ragged(lengths: ArrayLike, device: torch.device) -> Ragged:
+    ends = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return Ragged(placed(ends, device), int(np.max(lengths, initial=0)))

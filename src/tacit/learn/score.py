@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from tacit.learn.packed import flat, pack, placed
+
 LOGITS_AT_ONCE = 2**25
 """Elements of the (tokens × vocabulary) block that exists at a time."""
 PLAIN_HEADS = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
@@ -35,7 +37,7 @@ def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     """Score each (prompt ids, output ids). Gradients flow unless the caller turned them off."""
     device = next(module.parameters()).device
     lengths = [len(output) for _, output in messages]
-    targets_N = torch.tensor([token for _, output in messages for token in output], device=device)
+    targets_N = placed(flat([output for _, output in messages]), device)
     if packs(module):
         hidden_ND = _packed_hidden(module, messages, device)
     else:
@@ -81,7 +83,6 @@ def _packed_hidden(
 ) -> Tensor:
     if device.type == "cuda":
         from tacit.learn.fused import fused_hidden
-        from tacit.learn.packed import pack
 
         return fused_hidden(module, pack(messages, device))
     from tacit.learn.stream import stream_hidden

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from tacit.learn.loss import (
     batch_sizes,
 )
 from tacit.learn.loss_stats import LossStats, merge_stats
+from tacit.learn.packed import flat, placed
 from tacit.learn.policy import Policy
 from tacit.learn.score import packs, passes, score
 from tacit.learn.silence import (
@@ -265,7 +267,7 @@ class Updater:
         output = LOSSES[self.loss.name](inputs, sizes, self._settings())
         gap_BT = torch.where(scored.mask_BT, (old_BT - engine_BT).abs(), 0.0)
         extra = {
-            "tokens": float(scored.mask_BT.sum()),
+            "tokens": float(sum(len(row.output_ids) for row in micro.rows)),
             "entropy": float(torch.where(scored.mask_BT, scored.entropy_BT, 0.0).sum()),
             "engine_gap": float(gap_BT.sum()),
         }
@@ -316,10 +318,9 @@ class Updater:
         given = [gradient for gradient in gradients if gradient is not None]
         if not given or not bool(torch.isfinite(torch.stack(torch._foreach_norm(given))).all()):
             return False
-        for weight, gradient in zip(weights, gradients, strict=True):
-            if gradient is not None:
-                wide = gradient.to(weight.dtype)
-                weight.grad = wide if weight.grad is None else weight.grad.add_(wide)
+        mine = [w for w, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+        for weight, wide in zip(mine, _widened(mine, given), strict=True):
+            weight.grad = wide if weight.grad is None else weight.grad.add_(wide)
         return True
 
     def _step(self, optimizer: torch.optim.AdamW, rate: float) -> float:
@@ -333,6 +334,15 @@ class Updater:
         optimizer.step()
         self.policy.publish()
         return float(norm)
+
+
+def _widened(weights: Sequence[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    """The gradients in the weights' precision; all at once, where it is another."""
+    if all(weight.dtype == one.dtype for weight, one in zip(weights, gradients, strict=True)):
+        return gradients
+    wide = [torch.empty_like(weight) for weight in weights]
+    torch._foreach_copy_(wide, gradients)
+    return wide
 
 
 def _choice_settings(silence: SilenceConfig) -> ChoiceSettings:
@@ -400,5 +410,4 @@ def _given_speech(micro: Micro, logprobs_BT: Tensor, marker_CM: Tensor) -> Tenso
 
 def _padded(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:
     blank = torch.zeros(mask_BT.shape, device=mask_BT.device)
-    values = torch.tensor([value for row in rows for value in row], device=mask_BT.device)
-    return blank.masked_scatter(mask_BT, values)
+    return blank.masked_scatter(mask_BT, placed(flat(rows, np.float32), mask_BT.device))
