@@ -266,7 +266,7 @@ _SILENT_HINT = _trained(
 """The same fixed price in all three modes, so that only the way silence is explored differs."""
 _DIALOGUE = _trained(
     dialogue(TRAINING_ACTOR_TOKENS, trained=True),
-    budget={"turns": 3, "rate": 0.02},
+    budget={"turns": 3, "rate": 0.03},
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
     train={"tasks_per_step": 16, "steps": 64},
