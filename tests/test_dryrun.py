@@ -12,6 +12,7 @@ from loopback import Server, by_hash
 from tacit.commands import run_evaluation
 from tacit.config import Config, load_config, parse_config
 from tacit.dryrun import dry_run
+from tacit.errors import SpendCap
 from tacit.runfolder import RunFolder
 from tacit.training import run_training
 from training_runs import tree
@@ -102,3 +103,20 @@ async def test_a_model_behind_a_url_is_priced_and_the_sample_paid(
     shown = " ".join(capsys.readouterr().out.split())
     assert "tokens, give or take" in shown
     assert f"{told['money']:.4f} USD at the prices of 2026-01-01 (spend_cap 5)" in shown
+    assert "less what kept answers will save" in shown
+
+
+async def test_the_sample_is_not_paid_beyond_the_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
+    server = Server(by_hash)
+    vote = {"topology": "self_consistency", "agents": {"actor": {"model": "far"}}}
+    capped = far(server, tmp_path, spend_cap=1e-6, teams={"vote": vote, "again": vote})
+    try:
+        with pytest.raises(SpendCap, match="the spend cap is reached"):
+            await dry_run(capped, training=False, as_json=False)
+        asked = len(server.asked)
+    finally:
+        server.stop()
+    assert asked == 16 * 8, "the first team's episodes, which began before anything was paid"

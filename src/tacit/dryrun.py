@@ -1,14 +1,14 @@
 """`--dry-run`: what a run will take in tokens, money and time, from playing a little of it.
 
-The sample is played for real, and paid for; no run folder is written. Not known before: what kept
-answers will save, and what training changes beyond holding its token budget.
+The sample is played for real, and paid for, within the spend cap; no run folder is written. Not
+known before: what kept answers will save, what training changes beyond holding its token budget.
 """
 
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tacit.config import Config, TrainConfig
 from tacit.console import note, out, spend_lines
 from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
 from tacit.economy.spend import Purse
-from tacit.engine.api import Account
+from tacit.errors import SpendCap
 from tacit.evaluate import WITHOUT
 from tacit.rollout import Grader, Job, play_all
 from tacit.runfolder import RunFolder
@@ -43,11 +43,10 @@ async def dry_run(
 ) -> dict[str, Any]:
     """Play the sample, scale it up, and print what the run will take."""
     with _purse(config) as purse:
-        account = purse.account(note)
         if training:
-            parts, seconds = await _training(config, account)
+            parts, seconds = await _training(config, purse)
         else:
-            parts, seconds = await _evaluation(config, account, trained), 0.0
+            parts, seconds = await _evaluation(config, purse, trained), 0.0
         found = forecast(parts, prices_of(config), _speeds(config), seconds)
         result = found.to_json() | {"spend": purse.to_json()}
     if as_json:
@@ -58,30 +57,32 @@ async def dry_run(
     return result
 
 
-async def _evaluation(config: Config, account: Account, trained: Path | None) -> list[Part]:
+async def _evaluation(config: Config, purse: Purse, trained: Path | None) -> list[Part]:
     teams, tasks = teams_of(config), tasks_of(config.tasks, config.judge)
     parts: list[Part] = []
-    async with open_rosters(config, teams, trained, account) as (rosters, grader):
+    async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
         for name, roster in rosters.items():
             helpers = helpers_of(config, teams[name])
-            parts += await _team(name, roster, helpers, tasks, config, grader)
+            parts += await _team(name, roster, helpers, tasks, config, grader, purse.reached)
     return parts
 
 
-async def _training(config: Config, account: Account) -> tuple[list[Part], float]:
+async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
     """The parts of a training run, and the seconds that all its updates will take."""
     from tacit.learn.setup import open_stage
     from tacit.learn.trainer import Trainer
 
     train = config.train
     small = train.model_copy(update={"group": min(GROUP, train.group), "dynamic_sampling": 0})
-    async with open_stage(config.model_copy(update={"train": small}), account) as stage:
-        tasks, grader = stage.test_tasks, stage.grader
+    sampled = config.model_copy(update={"train": small})
+    async with open_stage(sampled, purse.account(note)) as stage:
+        common = (stage.test_tasks, config, stage.grader, purse.reached)
         helpers = helpers_of(config, stage.team)
-        parts = await _team("evaluations", stage.roster, helpers, tasks, config, grader)
+        parts = await _team("evaluations", stage.roster, helpers, *common)
         for name, team in config.teams.items():
-            roster = seat(team, stage.engines)
-            parts += await _team(name, roster, frozenset(), tasks, config, grader)
+            parts += await _team(name, seat(team, stage.engines), frozenset(), *common)
+        if reason := purse.reached():
+            raise SpendCap(reason)
         with tempfile.TemporaryDirectory() as folder:
             trainer = Trainer(stage, RunFolder(folder))
             some = trainer.sampler.take(TRAINED)
@@ -124,6 +125,7 @@ async def _team(
     tasks: Sequence[Task],
     config: Config,
     grader: Grader,
+    capped: Callable[[], str | None],
 ) -> list[Part]:
     """A team on the held-out tasks, and without its helpers."""
     some = _spread(tasks, HELD_OUT)
@@ -135,7 +137,7 @@ async def _team(
         began = time.perf_counter()
         jobs = [Job(task, Setting(seed=config.seed, muted=muted)) for task in some]
         sample = await play_all(
-            roster, jobs, concurrency=config.evaluation.concurrency, grader=grader
+            roster, jobs, concurrency=config.evaluation.concurrency, grader=grader, capped=capped
         )
         seconds = time.perf_counter() - began
         parts.append(Part(name=title, episodes=episodes, sample=sample, seconds=seconds))
@@ -178,7 +180,10 @@ def _show(config: Config, found: Forecast, purse: Purse) -> None:
     ]
     if found.money is not None and prices:
         cap = f" (spend_cap {config.spend_cap:g})" if config.spend_cap else ""
-        lines.append(f"{found.money:.4f} {prices.currency} at the prices of {prices.date}{cap}")
+        keeps = any(m.engine == "api" and m.cache != "none" for m in config.models.values())
+        kept = ", less what kept answers will save" if keeps else ""
+        money = f"{found.money:.4f} {prices.currency}"
+        lines.append(f"{money} at the prices of {prices.date}{cap}{kept}")
     for line in (*lines, *spend_lines(purse.to_json())):
         out.print(line, highlight=False, markup=False)
 
