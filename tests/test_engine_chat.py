@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 
 from tacit.engine.base import SILENCE_MARKER
@@ -18,6 +20,20 @@ def test_a_prompt_goes_through_the_template_and_ends_where_the_answer_begins(cha
     ids = chat.encode((ChatMessage("system", "what is"), ChatMessage("user", "12 + 34")))
     expected = "<|im_start|>system\nwhat is<|im_end|>\n<|im_start|>user\n12 + 34<|im_end|>\n"
     assert chat.decode(list(ids)) == expected + "<|im_start|>assistant\n"
+
+
+def test_a_prompt_that_is_too_long_is_left_to_the_engine_to_refuse(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = 8
+    library = logging.getLogger("transformers")
+    library.addHandler(caplog.handler)
+    try:
+        assert len(Chat(tokenizer, "tiny").encode((ChatMessage("user", "a" * 20),))) > 8
+    finally:
+        library.removeHandler(caplog.handler)
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(

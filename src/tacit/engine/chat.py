@@ -28,7 +28,11 @@ class Chat:
         plain = [{"role": m.role, "content": self.neutralise(m.content)} for m in messages]
         try:
             ids = self._tokenizer.apply_chat_template(
-                plain, add_generation_prompt=True, tokenize=True, return_dict=False
+                plain,
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                tokenizer_kwargs={"verbose": False},  # engines refuse long prompts in their words
             )
         except Exception as error:  # templates are programs of their own and raise what they like
             raise EngineError(f"the chat template of {self._name} failed: {error}") from error
