@@ -387,6 +387,13 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
         Upstream(url, None, pass_keys=True)
 
 
+@pytest.mark.parametrize("url", ["http://me:sesame@host/v1", "https://host/v1?key=sesame"])
+def test_a_url_with_a_key_in_it_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError, match="name the key's environment variable") as told:
+        Upstream(url, None, pass_keys=True)
+    assert "sesame" not in str(told.value)
+
+
 def test_a_llama_cpp_server_is_helped(tmp_path: Path) -> None:
     """The openai SDK asks our proxy, and that asks llama.cpp, which serves the pocket model."""
     xllamacpp = pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `dev`)")

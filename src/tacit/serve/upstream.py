@@ -48,6 +48,11 @@ class Upstream:
         self.url = url.rstrip("/")
         if not _is_url(self.url):
             raise ConfigError(f"--actor-url: `{url}` is no URL; write it as https://host/v1")
+        if "@" in self.url or "?" in self.url:
+            raise ConfigError(
+                "--actor-url: an address is no place for a key, since it is shown; write it as "
+                "https://host/v1 and name the key's environment variable with --actor-key-env"
+            )
         self._key = key
         self._pass_keys = pass_keys
         self._client = httpx2.AsyncClient(
