@@ -50,6 +50,11 @@ def refused(here: Path, *arguments: str, **variables: str) -> str:
         (["pocket-hint", "--host", "0.0.0.0"], "environment variable TACIT_API_KEY, or insist"),
         (["pocket-hint", "--host", "203.0.113.7", "--without-key"], "cannot listen on 203.0.113.7"),
         (["pocket-hint", "--actor-url", "host"], "--actor-url: `host` is no URL"),
+        (["pocket-hint", "--actor-model", "m"], "the server at --actor-url: give both"),
+        (
+            ["pocket-hint", "--actor-url", "http://host/v1", "--instruction", "Be brief."],
+            "an Actor at --actor-url is told by its client",
+        ),
         (
             ["pocket-dialogue", "--actor-url", "http://host/v1"],
             "the team (dialogue) has no `actor` to stand for",

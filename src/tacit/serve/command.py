@@ -49,6 +49,7 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         raise ConfigError("`tacit serve` serves the config's `team:`, and there is none: add it")
     team = config.team
     check_team(team)
+    _check_together(options)
     limits = replace(options.limits, keys=_keys(options))
     name = options.name or config.name
     config = config.model_copy(update={"teams": {}, "judge": None})
@@ -94,6 +95,14 @@ async def open_roster(
     async with open_engines(config, {"team": loaded}) as engines:
         by_role = {role: engines[agent.model] for role, agent in own.items()}
         yield build_roster(config.team, by_role | given)
+
+
+def _check_together(options: ServeOptions) -> None:
+    """Options that would have no effect beside the others."""
+    if options.actor_url is None and options.actor_model is not None:
+        raise ConfigError("--actor-model names a model of the server at --actor-url: give both")
+    if options.actor_url is not None and options.instruction is not None:
+        raise ConfigError("--instruction: an Actor at --actor-url is told by its client; leave it")
 
 
 def _keys(options: ServeOptions) -> tuple[str, ...]:
