@@ -264,6 +264,22 @@ def test_a_card_of_an_unfinished_run_invents_nothing() -> None:
     assert "name: sums.jsonl" in card
 
 
+def test_money_in_a_card_has_its_currency_and_a_cap_stays_out(shared: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(shared, run)
+    for name, changed in {
+        "config.json": {"prices": "p.yaml", "spend_cap": 7.0},
+        "evals/eval-000002.json": {"money": 0.25},
+        "summary.json": {"spend": {"currency": "EUR"}},
+    }.items():
+        tree = json.loads((run / name).read_text())
+        (run / name).write_text(json.dumps(tree | changed))
+    (folder,) = export_run(run, Order(checkpoint="last"), tmp_path / "out")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "an episode cost 0.25 EUR." in card
+    assert "spend_cap" not in card and "p.yaml" not in card
+
+
 def test_shapes_of_prompts_hold_no_task() -> None:
     def call(question: str, hint: str) -> Call:
         told = ChatMessage("system", "Solve it.")

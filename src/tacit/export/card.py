@@ -13,7 +13,10 @@ from tacit.export.shapes import Shape
 from tacit.team.topologies import TOPOLOGIES
 from tacit.types import ChatMessage
 
-PRIVATE = ("folder", "base_url", "api_key_env", "prices", "concurrency", "rows", "trackers")
+PRIVATE = (
+    "folder", "cache_folder", "base_url", "api_key_env", "prices", "spend_cap",
+    "concurrency", "rows", "trackers",
+)  # fmt: skip
 """Settings that say where a run took place and not what it was."""
 
 
@@ -39,6 +42,8 @@ class Facts:
     lambdas: Mapping[str, float]
     """What each budget's dual control had come to."""
     shapes: Sequence[Shape]
+    currency: str = ""
+    """Of the run's price table, where something was paid."""
 
 
 LIBRARIES = {"adapter": "peft", "merged": "transformers", "gguf": "gguf"}
@@ -149,7 +154,7 @@ def _economy(facts: Facts) -> Iterator[str]:
     if (solved := facts.evaluated["generated_per_solved"]) is not None:
         yield f"A solved task cost {solved:.1f} tokens said."
     if (money := facts.evaluated["money"]) is not None:
-        yield f"By the run's price table an episode cost {money:.3g}."
+        yield f"By the run's price table an episode cost {f'{money:.3g} {facts.currency}'.strip()}."
 
 
 def _recipe(facts: Facts) -> str:

@@ -133,6 +133,7 @@ def _facts(
         paired=summary.get("trained_compared_with", {}) if best else {},
         lambdas={name: dual["value"] for name, dual in state.get("duals", {}).items()},
         shapes=_shapes(run, weights),
+        currency=(summary.get("spend") or {}).get("currency") or "",
     )
 
 
