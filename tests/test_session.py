@@ -79,6 +79,7 @@ def test_every_model_needs_its_price_the_judge_too(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"base_url": "https://user:secret@host/v1"}, "no place for a key; use `api_key_env`"),
+        ({"base_url": "https://host/v1?key=secret"}, "no place for a key; use `api_key_env`"),
         ({"base_url": "localhost:8000"}, "write a whole URL, not 'localhost:8000'"),
         ({"parameters": {"messages": []}}, "`messages` is not for you to set here"),
         ({"cache": "off"}, "cache"),

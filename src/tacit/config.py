@@ -98,7 +98,7 @@ class ModelConfig(Section):
         url = urlsplit(self.base_url or "http://host")
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"base_url: write a whole URL, not {self.base_url!r}")
-        if url.username or url.password:
+        if url.username or url.password or url.query:
             raise ValueError("base_url: a config is no place for a key; use `api_key_env`")
         taken = {"model", "messages", "stream", "n"} & self.parameters.keys()
         if taken:
