@@ -88,7 +88,8 @@ def test_one_agent_on_two_models_has_two_rows() -> None:
 
 def test_a_model_without_a_price_is_an_error_and_not_free() -> None:
     calls = (call("actor", "smal", Usage(generated=1)),)
-    with pytest.raises(ConfigError, match=r"no price for model `smal`; did you mean `small`\?"):
+    says = r"no price for model `smal`; did you mean `small`\? \(local models are in it too"
+    with pytest.raises(ConfigError, match=says):
         ledger([Episode(task_id="a", sample=0, calls=calls)], TABLE)
 
 

@@ -41,7 +41,10 @@ class PriceTable:
     def of(self, model: str) -> Price:
         if model not in self.models:
             hint = did_you_mean(model, self.models)
-            raise ConfigError(f"the price table has no price for model `{model}`; {hint}")
+            raise ConfigError(
+                f"the price table has no price for model `{model}`; {hint} "
+                "(local models are in it too, at `{input: 0, output: 0}` where they cost nothing)"
+            )
         return self.models[model]
 
     def cost(self, call: Call) -> float:
