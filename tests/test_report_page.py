@@ -84,6 +84,10 @@ def test_conversations_may_be_left_out(run: Path) -> None:
     [
         (("report", "nowhere"), "`nowhere` is not a folder: name a run folder"),
         (("report", "empty"), "`empty` is not a run folder: it has no config.json"),
+        (
+            ("report", "."),
+            "`.` is not a run folder: it has no config.json; name the runs in it, like run",
+        ),
         (("report", "run", "--out", "run"), "`run` is a folder: name a file with --out"),
         (("watch", "run/config.json"), "`run/config.json` is a file: name a run folder"),
     ],
@@ -122,3 +126,11 @@ def test_the_text_report_takes_any_folder(tmp_path: Path) -> None:
     hostile_run(tmp_path / "bad")
     done = tacit_(tmp_path, "report", "old", "bad", "--text")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_text_report_needs_no_step(tmp_path: Path, run: Path) -> None:
+    (run / "metrics.jsonl").unlink(missing_ok=True)
+    write(run, "evals/eval-000000.json", {"accuracy": {"mean": 0.5}, "agents": [{"agent": "x"}]})
+    done = tacit_(tmp_path, "report", "run", "--text")
+    assert done.returncode == 0, done.stderr
+    assert "run: unfinished, step 0 of 5" in done.stdout

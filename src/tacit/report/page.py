@@ -96,7 +96,9 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
             (folder / name).exists()
             for name in ("config.json", "metrics.jsonl", "episodes", "evals")
         ):
-            raise ConfigError(f"`{folder}` is not a run folder: it has no config.json")
+            below = next((path.parent for path in sorted(folder.glob("*/config.json"))), None)
+            hint = f"; name the runs in it, like {below}" if below else ""
+            raise ConfigError(f"`{folder}` is not a run folder: it has no config.json{hint}")
     paths = [folder.resolve() for folder in folders]
     names = [path.name for path in paths]
     return [

@@ -35,7 +35,7 @@ def point_of(name: str, kind: str, step: int | None, tree: dict[str, Any]) -> di
         "accuracy": _estimate(tree.get("accuracy")),
         "tokens": _estimate(tree.get("generated")),
         "levels": {lv: _estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
-        "agents": tree.get("agents") if isinstance(tree.get("agents"), list) else [],
+        "agents": _agents(tree.get("agents")),
         "changed": tree.get("changed") if isinstance(tree.get("changed"), dict) else None,
         **{name: number(tree.get(name)) for name in kept},
     }
@@ -60,6 +60,13 @@ def counted(source: Source) -> dict[str, Any]:
         "tasks": len(graded),
         "failed": len(source) - len(graded),
     }
+
+
+def _agents(value: Any) -> list[dict[str, Any]]:
+    """Those with the numbers that are counted on."""
+    agents = value if isinstance(value, list) else []
+    needed = ("calls", "silence")
+    return [one for one in agents if all(number(tree_at(one).get(n)) is not None for n in needed)]
 
 
 def _estimate(value: Any) -> dict[str, float] | None:

@@ -80,7 +80,9 @@ class Run:
         self.summary: dict[str, Any] = summary if isinstance(summary, dict) else {}
         best = read_json(self.folder / "checkpoints" / "best.json", self._notes)
         self.best_step = number(tree_at(best).get("step"))
-        self.starts = [tree for _, _, tree in Tail(self.folder / "started.jsonl").new()]
+        started = Tail(self.folder / "started.jsonl")
+        self.starts = [tree for _, _, tree in started.new()]
+        self._notes += started.notes()
         read = {path.stem: read_json(path, self._notes) for path in self._eval_files()}
         self.evals = {name: tree for name, tree in read.items() if isinstance(tree, dict)}
 
@@ -132,10 +134,10 @@ class Run:
 
     def _state(self) -> dict[str, Any]:
         steps = number(tree_at(self.config, "train").get("steps")) if self.trains else None
-        if self.summary:
-            status = "stopped" if self.summary.get("stopped") else "finished"
-        elif self.is_running():
+        if self.is_running():
             status = "running"
+        elif self.summary:
+            status = "stopped" if self.summary.get("stopped") else "finished"
         else:
             status = "unfinished" if self.folder.exists() else "waiting"
         return {
@@ -146,8 +148,9 @@ class Run:
         }
 
     def is_running(self) -> bool:
-        """Whether a process of this machine is at it."""
-        return not self.summary and bool(self.starts) and _is_running(self.starts[-1])
+        """Whether a process of this machine is at it; a run that ended may have been taken up."""
+        ended = _written(self.folder / "summary.json") >= _written(self.folder / "started.jsonl")
+        return bool(self.starts) and not ended and _is_running(self.starts[-1])
 
     def _solo_teams(self) -> list[str]:
         """Teams in which nobody helps."""
@@ -225,9 +228,11 @@ class Run:
             notes.append("There is no episodes folder: no conversations and no flow.")
         elif self.trains and "train" not in files:
             notes.append("Training episodes were not kept: only held-out conversations are here.")
-        if not self.summary:
+        if not (self.folder / "summary.json").exists():
             notes.append("There is no summary.json: the run has not ended, so no paired tests.")
-        if not self.starts:
+        elif not self.evals:
+            notes.append("There is no evals folder: held-out numbers come from the episodes.")
+        if not (self.folder / "started.jsonl").exists():
             notes.append("There is no started.jsonl: command lines and versions are not known.")
         for tail in (self.metrics.tail, self.timing.tail, *(s.tail for s in self.sources.values())):
             notes += tail.notes()
@@ -240,6 +245,13 @@ def _stamp(path: Path) -> tuple[str, int, int] | None:
     except OSError:
         return None
     return path.name, status.st_mtime_ns, status.st_size
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return -1.0
 
 
 def _is_running(start: dict[str, Any]) -> bool:

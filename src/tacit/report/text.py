@@ -37,7 +37,7 @@ def print_runs(runs: Sequence[Run]) -> None:
 
 def _run(overview: dict[str, Any]) -> RenderableType:
     state = overview["state"]
-    steps = f", step {state['step']:.0f} of {state['steps']}" if state["steps"] else ""
+    steps = f", step {state['step'] or 0:.0f} of {state['steps']}" if state["steps"] else ""
     title = f"[bold]{escape(overview['label'])}[/]: {state['status']}{steps}"
     parts: list[RenderableType] = [Text.from_markup(title)]
     if overview["points"]:
