@@ -172,6 +172,18 @@ def test_runs_that_come_later_are_found(server: Server, run: RunFolder) -> None:
     assert [one["label"] for one in told(server, "/data/runs")["runs"]] == ["first", "later"]
 
 
+def test_a_folder_that_waits_for_its_first_run_gives_it_its_place(tmp_path: Path) -> None:
+    server = open_server([tmp_path / "runs"], 0)
+    try:
+        assert [run.overview()["state"]["status"] for run in server.watched.runs] == ["waiting"]
+        for name in ("one", "two"):
+            RunFolder(tmp_path / "runs" / name).write_json("config.json", tree(name=name))
+        server.watched.refresh()
+        assert sorted(run.label for run in server.watched.runs) == ["one", "two"]
+    finally:
+        server.server_close()
+
+
 def test_conversations_of_runs_not_shown_are_not_read(server: Server, run: RunFolder) -> None:
     other = run.path.parent / "other"
     write(other, "config.json", tree())

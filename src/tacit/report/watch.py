@@ -57,8 +57,13 @@ class Watched:
         """Look once; whoever waits for news is woken where there is any."""
         with self._changed:
             known = {run.folder for run in self.runs}
-            found = [folder for folder in _run_folders(self._folders) if folder not in known]
-            self.runs += [Run(folder) for folder in found]
+            there = _run_folders(self._folders)
+            found = [folder for folder in there if folder not in known]
+            new = [Run(folder) for folder in found]
+            for number, run in enumerate(self.runs):
+                if new and run.folder in self._folders and run.folder not in there:
+                    self.runs[number] = new.pop(0)  # it waited for a run, and holds several
+            self.runs += new
             changed = [
                 run.refresh(episodes=number in self._shown) for number, run in enumerate(self.runs)
             ]
