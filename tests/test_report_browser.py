@@ -22,6 +22,7 @@ pytest.importorskip("plotly", reason="needs plotly (extra report)")
 
 from tacit.report.page import write_report  # noqa: E402
 from tacit.report.watch import open_server, serve  # noqa: E402
+from tacit.runfolder import RunFolder  # noqa: E402
 
 FLAGS = ["--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDE, NARROW = (1280, 900), (390, 844)
@@ -165,6 +166,18 @@ def test_conversations_are_filtered_searched_read_and_compared(tab: Tab, report:
     assert tab.errors == []
 
 
+def test_any_other_play_of_a_task_can_be_chosen(tab: Tab, report: Path) -> None:
+    page = tab.open(report)
+    page.wait_for_selector(".said")
+    page.get_by_label("Compare with", exact=True).select_option(label="solo")
+    page.wait_for_selector(".reader.both")
+    assert page.locator(".side-name").first.inner_text() == "solo"
+    page.get_by_label("Flow on the left", exact=True).select_option(label="solo")
+    drawn = page.locator(".flow").first.locator("svg")
+    until(lambda: "hinter" not in (drawn.get_attribute("aria-label") or ""), "the other flow")
+    assert tab.errors == []
+
+
 def test_the_frontier_can_be_drawn_against_money(tab: Tab, tmp_path: Path) -> None:
     for name, share, money in (("cheap", 0.5, 0.001), ("dear", 0.9, 0.02), ("beaten", 0.4, 0.01)):
         estimate = {"mean": share, "low": share - 0.1, "high": share + 0.1}
@@ -218,6 +231,26 @@ def test_the_keyboard_reaches_charts_legends_lists_and_readers(tab: Tab, report:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     assert page.locator('.row[aria-selected="true"]').get_attribute("aria-posinset") == "3"
+    assert tab.errors == []
+
+
+def test_who_uses_the_keyboard_stays_where_they_are(tab: Tab, report: Path) -> None:
+    page = tab.open(report)
+    page.wait_for_selector(".said")
+    draw_all(page)
+    for control, key in (
+        (page.locator("#frontier").get_by_label("Log scale"), "Space"),
+        (page.locator('[data-chart="tokens"] .key').nth(1), "Enter"),
+        (page.get_by_role("button", name="Clear"), "Enter"),
+        (page.get_by_label("Colour by surprise"), "Space"),
+    ):
+        control.focus()
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+        assert control.evaluate("one => one === document.activeElement"), control
+    page.get_by_role("button", name="Before and after training").press("Enter")
+    page.wait_for_selector(".reader.both")
+    assert page.evaluate("document.activeElement.closest('.reader') != null")
     assert tab.errors == []
 
 
@@ -328,6 +361,13 @@ def test_repeats_are_drawn_as_a_band(tab: Tab, tmp_path: Path, trained: Path) ->
     draw_all(page)
     fills = "document.querySelectorAll('[data-chart=tokens] .scatterlayer .fills path').length"
     assert page.evaluate(fills) > 0
+    page.get_by_label("Hours").check()
+    until(lambda: page.evaluate(fills) == 0, "runs of their own: they share no moment")
+    page.get_by_label("Hours").uncheck()
+    until(lambda: page.evaluate(fills) > 0, "the band again")
+    times = "document.querySelector('[data-chart=time] .chart').data.map(one => one.stackgroup)"
+    page.locator("[data-chart=time]").scroll_into_view_if_needed()
+    assert all(page.evaluate(times)), "no band lies over times that are stacked"
     page.get_by_label("Band over repeats").uncheck()
     until(lambda: page.evaluate(fills) == 0, "no band")
     page.locator(".chip").last.click()
@@ -378,6 +418,46 @@ def test_a_live_run_is_followed_and_stopped(tab: Tab, tmp_path: Path) -> None:
         assert page.get_by_role("button", name="Stop after this step").is_disabled()
         assert page.evaluate("globalThis.sameage") == 1, "the page was never loaded again"
     assert [e for e in tab.errors if "ERR_" not in e] == []
+
+
+def test_a_live_page_leaves_its_reader_alone(tab: Tab, tmp_path: Path) -> None:
+    page, run = tab.page, RunFolder(tmp_path / "runs" / "first")
+    plays = [episode(f"t/{n}", [call("actor", "four")], True, step=1) for n in range(60)]
+    run.write_json("config.json", tree())
+    write(run.path, "metrics.jsonl", b'{"step": 1, "reward/total": 0.5}\n')
+    write(run.path, "episodes/train.jsonl", b"".join(plays))
+    with watching(tmp_path / "runs") as server:
+        page.goto(server.address)
+        page.wait_for_selector(".said")
+        page.get_by_text("Resolved config").click()
+        page.locator("#talk-search").press_sequentially("fo")
+        run.append("metrics.jsonl", b'{"step": 2, "reward/total": 0.5}')
+        run.append("episodes/train.jsonl", plays[0].strip())
+        RunFolder(tmp_path / "runs" / "second").write_json("config.json", tree())
+        page.locator("#talk-search").press_sequentially("ur")
+        page.get_by_text("step 2 of 5").wait_for()
+        page.locator(".chip", has_text="second").wait_for()
+        shows(page, lambda n: n == 61)
+        assert page.locator("#talk-search").input_value() == "four"
+        assert page.locator("details.config").first.get_attribute("open") is not None
+        chips = page.locator(".chip").evaluate_all("all => all.map(one => one.ariaPressed)")
+        assert chips == ["true", "false"], "a run that comes later waits to be chosen"
+    assert [e for e in tab.errors if "ERR_" not in e] == []
+
+
+def test_a_live_list_stays_where_it_was_scrolled(browser: Any, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    plays = [episode(f"t/{n}", [call("actor", "four")], True, step=1) for n in range(60)]
+    run.write_json("config.json", tree())
+    write(run.path, "episodes/train.jsonl", b"".join(plays))
+    with opened(browser, NARROW, "light") as tab, watching(run.path) as server:
+        page = tab.page
+        page.goto(server.address)
+        page.wait_for_selector(".row")
+        page.locator(".list").evaluate("list => list.scrollTop = 900")
+        run.append("episodes/train.jsonl", plays[0].strip())
+        shows(page, lambda n: n == 61)
+        assert page.locator(".list").evaluate("list => list.scrollTop") == 900
 
 
 def steps(run: Path) -> int:

@@ -29,8 +29,19 @@ function set(element, settings) {
   }
 }
 
-const fill = (element, ...children) =>
+// New children for an element; whoever stood on one of the old, by keyboard, stands on its successor.
+function fill(element, ...children) {
+  const reach = () => [
+    ...element.querySelectorAll("a, button, input, select, summary, [tabindex]"),
+  ];
+  const held = document.activeElement,
+    place = element.contains(held) ? reach().indexOf(held) : -1;
   element.replaceChildren(...children.flat().filter((c) => c != null && c !== false));
+  if (place < 0) return;
+  const all = reach(),
+    same = held.dataset.act && all.find((one) => one.dataset.act === held.dataset.act);
+  (same || all[place])?.focus({ preventScroll: true });
+}
 
 // Numbers as people read them.
 const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)} %`);
@@ -136,7 +147,7 @@ function select(options, value, act, settings = {}) {
     "select",
     { ...settings, onchange: () => act(box.value) },
     options.map((o) =>
-      h("option", { value: o[0], selected: o[0] === value, disabled: o[2] }, oneLine(o[1])),
+      h("option", { value: o[0], selected: o[0] === value }, oneLine(o[1])),
     ),
   );
   box.value = value;

@@ -187,7 +187,7 @@ function linesOf(runs, chart) {
   const lines = [];
   names.forEach((one, n) => {
     const groups =
-      view.band && several
+      view.band && several && !view.hours // no two runs share their moments
         ? [...groupBy(runs, (run) => run.overview.repeats).values()]
         : runs.map((run) => [run]);
     for (const group of groups) {
@@ -253,7 +253,7 @@ function tracesOf(chart, lines) {
     if (view.hidden.has(line.key)) continue;
     const plain = ["points", "limit"].includes(line.style),
       y = line.smooth || plain ? line.y : smoothed(line.y);
-    if (line.low) {
+    if (line.low && !chart.stacked) {
       traces.push({ x: line.x, y: line.low, mode: "lines", line: { width: 0 } });
       traces.push({
         x: line.x,
@@ -263,7 +263,7 @@ function tracesOf(chart, lines) {
         fill: "tonexty",
         fillcolor: translucent(line.colour, 0.16),
       });
-    } else if (view.smooth && !plain && !chart.stacked)
+    } else if (view.smooth && !plain && !line.low && !chart.stacked)
       traces.push({
         x: line.x,
         y: line.y,

@@ -1,7 +1,14 @@
 "use strict";
 // Settings, versions, command lines, and the results as Markdown.
 
+// A live page draws itself at every step: what is the same stays, open and scrolled as it was.
+let detailsDrawn = "";
+
 function drawDetails(runs) {
+  const known = runs.map(({ label, overview }) => [label, overview.config, overview.starts]),
+    now = JSON.stringify([known, markdownOf(runs)]);
+  if (now === detailsDrawn) return;
+  detailsDrawn = now;
   fill(
     byId("settings"),
     h(

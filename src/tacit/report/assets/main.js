@@ -35,7 +35,8 @@ async function refresh() {
     if (run) run.update(overview);
     return run ?? new RunView(overview, n);
   });
-  if (data.live && !known.size) for (const run of page.runs.slice(1)) page.hidden.add(run.id);
+  const newcomers = page.runs.filter((run) => !known.has(run.id));
+  if (data.live) for (const run of newcomers.slice(known.size ? 0 : 1)) page.hidden.add(run.id);
   drawRuns();
   draw();
 }
@@ -99,6 +100,7 @@ function drawRuns() {
           {
             class: "chip",
             type: "button",
+            "data-act": `show-${run.id}`,
             "aria-pressed": String(!page.hidden.has(run.id)),
             title: `${oneLine(run.label)}: show or hide`,
             onclick: () => toggleRun(run),
@@ -117,9 +119,7 @@ function drawRuns() {
         ),
       )
     : [];
-  const focused = document.activeElement?.dataset?.act;
   fill(bar, chips, data.live ? actions() : null);
-  if (focused) bar.querySelector(`[data-act="${focused}"]`)?.focus();
 }
 
 function toggleRun(run) {

@@ -64,8 +64,8 @@ class Talks {
     this.flat = loaded.filter((one) => one.rows.count).sort((a, b) => weight(a) - weight(b));
     for (const one of this.flat) this.derive(one);
     byId("conversations").hidden = !this.flat.length;
-    this.drawFilters();
-    this.apply(held);
+    if (!this.bar.contains(document.activeElement)) this.drawFilters(); // nobody is typing there
+    this.apply(held, false);
   }
 
   // What is known from other plays of the same task: did help help, did training mend it?
@@ -132,7 +132,6 @@ class Talks {
         value: f[name],
         oninput: debounce(200, (e) => change(name)(e.target.value)),
       });
-    const focused = document.activeElement?.dataset?.filter;
     fill(
       this.bar,
       h(
@@ -233,18 +232,16 @@ class Talks {
         "Clear",
       ),
     );
-    [...this.bar.querySelectorAll("select, input")].forEach((element, n) => {
-      element.dataset.filter = n;
-      if (String(n) === focused) element.focus();
-    });
   }
 
   keyOf(one) {
     return `${one.run.id}/${one.source}`;
   }
 
-  // Numbers first, at once; then the text, piece by piece.
-  async apply(held = null) {
+  // Numbers first, at once; then the text, piece by piece. What was asked for begins at the top;
+  // what came by itself leaves the list where it is.
+  async apply(held = null, top = true) {
+    if (top) this.list.scrollTop = 0;
     const turn = ++this.searching,
       f = this.filters;
     const sources = this.flat.filter(
@@ -346,7 +343,6 @@ class Talks {
           (row) => row.one.run === held.run && row.one.source === held.source && row.i === held.i,
         )
       : -1;
-    if (!held) this.list.scrollTop = 0;
     this.draw();
     if (!this.reader.now && found.length && innerWidth > 760) this.open(0, false);
   }
