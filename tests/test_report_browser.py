@@ -433,16 +433,36 @@ def test_a_live_page_leaves_its_reader_alone(tab: Tab, tmp_path: Path) -> None:
         page.locator("#talk-search").press_sequentially("fo")
         run.append("metrics.jsonl", b'{"step": 2, "reward/total": 0.5}')
         run.append("episodes/train.jsonl", plays[0].strip())
+        run.write_json("evals/eval-000002.json", {"accuracy": {"mean": 0.75}})
         RunFolder(tmp_path / "runs" / "second").write_json("config.json", tree())
         page.locator("#talk-search").press_sequentially("ur")
         page.get_by_text("step 2 of 5").wait_for()
         page.locator(".chip", has_text="second").wait_for()
         shows(page, lambda n: n == 61)
         assert page.locator("#talk-search").input_value() == "four"
+        assert "75.0" in page.locator("#markdown").inner_text()
         assert page.locator("details.config").first.get_attribute("open") is not None
         chips = page.locator(".chip").evaluate_all("all => all.map(one => one.ariaPressed)")
         assert chips == ["true", "false"], "a run that comes later waits to be chosen"
     assert [e for e in tab.errors if "ERR_" not in e] == []
+
+
+def test_a_live_flow_follows_the_newest_team(tab: Tab, tmp_path: Path) -> None:
+    page, run = tab.page, RunFolder(tmp_path / "run")
+    right = page.get_by_label("Flow on the right", exact=True)
+    run.write_json("config.json", tree())
+    with watching(run.path) as server:
+        page.goto(server.address)
+        for step in (0, 3, 6):
+            write(run.path, f"episodes/eval-{step:06d}.jsonl", episode("t", [call("a", "b")], True))
+            run.write_json(f"evals/eval-{step:06d}.json", {"accuracy": {"mean": 0.5}})
+            if step:
+                newest = f"0/eval-{step:06d}"
+                until(lambda newest=newest: right.input_value() == newest, "the newest")
+        right.select_option(label="step 3")
+        write(run.path, "episodes/eval-000009.jsonl", episode("t", [call("a", "b")], True))
+        page.get_by_label("Where", exact=True).get_by_text("step 9").wait_for(state="attached")
+        assert right.input_value() == "0/eval-000003", "what was chosen stays"
 
 
 def test_a_live_list_stays_where_it_was_scrolled(browser: Any, tmp_path: Path) -> None:

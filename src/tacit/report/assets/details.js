@@ -5,16 +5,21 @@
 let detailsDrawn = "";
 
 function drawDetails(runs) {
-  const known = runs.map(({ label, overview }) => [label, overview.config, overview.starts]),
-    now = JSON.stringify([known, markdownOf(runs)]);
-  if (now === detailsDrawn) return;
+  const now = JSON.stringify(
+    runs.map(({ label, overview }) => [label, overview.config, overview.starts]),
+  );
+  if (now !== detailsDrawn) drawPanels(runs);
   detailsDrawn = now;
+  byId("markdown").textContent = markdownOf(runs);
+}
+
+function drawPanels(runs) {
   fill(
     byId("settings"),
     h(
       "div",
       { class: "columns" },
-      markdownPanel(runs),
+      markdownPanel(),
       runs.length > 1 ? differencesPanel(runs) : null,
       runs.map((run) => runPanel(run)),
     ),
@@ -58,8 +63,8 @@ function markdownOf(runs) {
   ].join("\n");
 }
 
-function markdownPanel(runs) {
-  const text = markdownOf(runs);
+function markdownPanel() {
+  const text = h("pre", { tabindex: 0, id: "markdown" });
   return h(
     "div",
     { class: "panel", style: { gridColumn: "1 / -1" } },
@@ -69,11 +74,16 @@ function markdownPanel(runs) {
       h("h3", {}, "Results as Markdown"),
       h(
         "button",
-        { class: "plain", type: "button", id: "copy-markdown", onclick: () => copy(text) },
+        {
+          class: "plain",
+          type: "button",
+          id: "copy-markdown",
+          onclick: () => copy(text.textContent),
+        },
         "Copy",
       ),
     ),
-    h("pre", { tabindex: 0, id: "markdown" }, text),
+    text,
   );
 }
 

@@ -1,6 +1,7 @@
 "use strict";
 // Who talks: the flow of messages before and after, and silence by difficulty over training.
 
+// Sides are those somebody chose; else they follow the run.
 const talkView = { unit: "tokens", sides: [null, null] };
 
 // All sources that can be drawn, as [key, words].
@@ -40,11 +41,11 @@ function drawTalk(runs) {
   const wanted = [run.untrained ?? mostTalk(run), run.trained ?? frontierOf(run.points).at(-1)].map(
     (point) => `${run.id}/${point?.name}`,
   );
-  talkView.sides = talkView.sides.map((side, n) =>
+  const sides = talkView.sides.map((side, n) =>
     has(side) ? side : has(wanted[n]) ? wanted[n] : choices[n % choices.length][0],
   );
-  const shownSides = talkView.sides[0] === talkView.sides[1] && choices.length === 1 ? [0] : [0, 1];
-  const flows = shownSides.map((n) => choices.find((c) => c[0] === talkView.sides[n])[2]);
+  const shownSides = choices.length === 1 ? [0] : [0, 1];
+  const flows = shownSides.map((n) => choices.find((c) => c[0] === sides[n])[2]);
   const most = Math.max(...flows.map(({ source }) => tallest(source.flow)), 1e-9);
   const rows = Math.max(
     ...flows.map(({ source }) =>
@@ -53,7 +54,7 @@ function drawTalk(runs) {
   );
   fill(
     byId("flows"),
-    shownSides.map((n) => flowPanel(runs, choices, n, flows[n] ?? flows[0], most, rows)),
+    shownSides.map((n) => flowPanel(runs, choices, n, flows[n], most, rows)),
   );
   drawSilence(runs);
 }
@@ -76,7 +77,7 @@ function flowPanel(runs, choices, n, { run, source }, most, rows) {
       { class: "swap" },
       select(
         choices,
-        talkView.sides[n],
+        `${run.id}/${source.name}`,
         (key) => {
           talkView.sides[n] = key;
           drawTalk(runs);
