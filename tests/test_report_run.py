@@ -214,6 +214,11 @@ def test_a_run_is_running_while_its_process_is(tmp_path: Path) -> None:
     assert opened(tmp_path).overview()["state"]["status"] == "unfinished"
 
 
+def test_an_empty_folder_waits_for_its_run(tmp_path: Path) -> None:
+    for folder in (tmp_path / "not yet", tmp_path):
+        assert opened(folder).overview()["state"]["status"] == "waiting"
+
+
 def test_a_run_that_ended_and_was_taken_up_again_is_running(small_run: Path) -> None:
     os.utime(small_run / "summary.json", (1, 1))
     RunFolder(small_run).log_start()

@@ -139,7 +139,7 @@ class Run:
         elif self.summary:
             status = "stopped" if self.summary.get("stopped") else "finished"
         else:
-            status = "unfinished" if self.folder.exists() else "waiting"
+            status = "unfinished" if any(self.folder.glob("*")) else "waiting"
         return {
             "status": status,
             "step": max(self.metrics.steps, default=None),
