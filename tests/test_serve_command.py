@@ -19,6 +19,9 @@ import pytest
 
 from load import Told, load
 from serving import log_of, served
+from tacit.config import parse_config
+from tacit.serve.app import Limits
+from tacit.serve.command import within_deadline
 from tacit.tasks import BENCHMARKS, instruction_of, load_tasks
 from training_runs import finish, start, tree
 
@@ -40,6 +43,13 @@ def refused(here: Path, *arguments: str, **variables: str) -> str:
     assert done.returncode == 2 and done.stdout == "", done.stderr
     (line,) = done.stderr.splitlines()
     return line.removeprefix("tacit: ")
+
+
+def test_models_behind_a_url_are_given_up_before_the_client_is() -> None:
+    far = {"engine": "api", "model": "m", "base_url": "http://localhost:1/v1"}
+    config = parse_config({"models": {"far": far, "near": {**far, "deadline": 2.0}}})
+    models = within_deadline(config, Limits(deadline=10.0)).models
+    assert (models["far"].deadline, models["near"].deadline) == (8.0, 2.0)
 
 
 @pytest.mark.parametrize(

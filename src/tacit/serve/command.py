@@ -24,6 +24,9 @@ from tacit.session import open_engines, tasks_of
 from tacit.tasks import instruction_of
 from tacit.team.roster import Roster, build_roster, check_team
 
+SHARE_OF_DEADLINE = 0.8
+"""Of a request's deadline, how long a model behind a URL is waited for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
@@ -52,7 +55,7 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
     _check_together(options)
     limits = replace(options.limits, keys=_keys(options))
     name = options.name or config.name
-    config = config.model_copy(update={"teams": {}, "judge": None})
+    config = within_deadline(config.model_copy(update={"teams": {}, "judge": None}), limits)
     async with AsyncExitStack() as stack:
         if options.actor_url is None:
             instruction = _instruction(config, options)
@@ -76,6 +79,16 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         _say_where(name, sock, options, bool(limits.keys))
         await run(service, app, sock, options.grace)
     err.print("stopped", highlight=False)
+
+
+def within_deadline(config: Config, limits: Limits) -> Config:
+    """Models behind a URL are given up before the client is, who then hears what they said."""
+    longest = SHARE_OF_DEADLINE * limits.deadline
+    models = {
+        name: model.model_copy(update={"deadline": min(model.deadline, longest)})
+        for name, model in config.models.items()
+    }
+    return config.model_copy(update={"models": models})
 
 
 @asynccontextmanager
