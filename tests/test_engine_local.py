@@ -274,14 +274,15 @@ async def test_a_broken_pass_fails_its_requests_and_no_others() -> None:
     loaded = tiny_model()
     engine = LocalEngine(loaded, rows=2)
     before = await engine.generate(request())
-    forward, calls = loaded.module.forward, itertools.count()
+    head, calls = loaded.module.lm_head, itertools.count()
+    forward = head.forward
 
     def breaks(*args: object, **kwargs: object) -> object:
         if next(calls) == 4:
             raise RuntimeError("out of luck")
         return forward(*args, **kwargs)
 
-    loaded.module.forward = breaks
+    head.forward = breaks
     results = await asyncio.gather(
         *(engine.generate(request((9, seed), seed=seed, max_tokens=8)) for seed in range(2)),
         return_exceptions=True,

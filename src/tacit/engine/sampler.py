@@ -40,6 +40,7 @@ class RowSettings:
         self.top_p = torch.ones(rows, dtype=torch.float64, device=device)
         self.top_k = torch.zeros(rows, dtype=torch.int64, device=device)
         self._greedy = [True] * rows
+        self._tempered = [False] * rows
         self._filtered = [False] * rows
 
     def put(self, row: int, sampling: Sampling, seed: int) -> None:
@@ -50,6 +51,7 @@ class RowSettings:
         self.top_p[row] = sampling.top_p
         self.top_k[row] = sampling.top_k
         self._greedy[row] = greedy
+        self._tempered[row] = sampling.temperature not in (0.0, 1.0)
         self._filtered[row] = not greedy and (sampling.top_p < 1.0 or sampling.top_k > 0)
 
     def repeated(self, rows: int) -> "RowSettings":
@@ -57,7 +59,8 @@ class RowSettings:
         copy = RowSettings(rows, self.seeds.device)
         for name in ("seeds", "temperature", "greedy", "top_p", "top_k"):
             setattr(copy, name, getattr(self, name)[:1].repeat(rows))
-        copy._greedy, copy._filtered = self._greedy[:1] * rows, self._filtered[:1] * rows
+        for name in ("_greedy", "_tempered", "_filtered"):
+            setattr(copy, name, getattr(self, name)[:1] * rows)
         return copy
 
     @property
@@ -66,8 +69,16 @@ class RowSettings:
         return [row for row, filtered in enumerate(self._filtered) if filtered]
 
     @property
+    def any_greedy(self) -> bool:
+        return any(self._greedy)
+
+    @property
     def all_greedy(self) -> bool:
         return all(self._greedy)
+
+    @property
+    def any_tempered(self) -> bool:
+        return any(self._tempered)
 
 
 def equal_rows(rows: int, sampling: Sampling, seed: int, device: torch.device) -> RowSettings:
@@ -78,7 +89,10 @@ def equal_rows(rows: int, sampling: Sampling, seed: int, device: torch.device) -
 
 def log_distribution(logits_RV: Tensor, settings: RowSettings) -> Tensor:
     """log π of every token as it is sampled: tempered, then top-k, then top-p. Greedy is T = 1."""
-    logp_RV = (logits_RV.double() / settings.temperature[:, None]).log_softmax(-1)
+    wide_RV = logits_RV.double()
+    if settings.any_tempered:  # dividing by 1 changes nothing
+        wide_RV = wide_RV / settings.temperature[:, None]
+    logp_RV = wide_RV.log_softmax(-1)
     if rows := settings.filtered_rows:
         logp_RV[rows] = _filter(logp_RV[rows], settings.top_p[rows], settings.top_k[rows])
     return logp_RV
@@ -98,12 +112,14 @@ def _filter(logp_RV: Tensor, top_p_R: Tensor, top_k_R: Tensor) -> Tensor:
 
 def draw(logq_RV: Tensor, settings: RowSettings, counters_R: Tensor) -> tuple[Tensor, Tensor]:
     """One token a row, by inverse CDF or greedily, and its log q."""
-    ids_R = logq_RV.argmax(-1)
-    if not settings.all_greedy:
-        cdf_RV = logq_RV.exp().cumsum(-1)
+    if settings.all_greedy:
+        ids_R = logq_RV.argmax(-1)
+    else:
+        cdf_RV = logq_RV.exp().cumsum_(-1)
         # u ≤ 1 − 2⁻⁵², so the target stays below the total and falls on a token with mass
         target_R1 = (uniforms(settings.seeds, counters_R) * cdf_RV[:, -1])[:, None]
-        drawn_R = torch.searchsorted(cdf_RV, target_R1, right=True)[:, 0]
-        drawn_R = drawn_R.clamp_max(logq_RV.shape[-1] - 1)  # a row of NaN has no token
-        ids_R = torch.where(settings.greedy, ids_R, drawn_R)
+        ids_R = torch.searchsorted(cdf_RV, target_R1, right=True)[:, 0]
+        ids_R = ids_R.clamp_max(logq_RV.shape[-1] - 1)  # a row of NaN has no token
+        if settings.any_greedy:
+            ids_R = torch.where(settings.greedy, logq_RV.argmax(-1), ids_R)
     return ids_R, logq_RV.gather(-1, ids_R[:, None])[:, 0]

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache
 
+from tacit.engine.walk import Walk, walks
+
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
@@ -100,6 +102,13 @@ class _RowCache(Cache):  # type: ignore[misc]
         self.rows = torch.arange(rows, device=like.logits_NV.device)
         self.positions = torch.zeros_like(self.rows)
 
+    def fill(self, row: int, prompt: Prefill) -> None:
+        length = prompt.keys[0].shape[1]
+        for mine, given in zip(
+            [*self.keys, *self.values], [*prompt.keys, *prompt.values], strict=True
+        ):
+            mine[row, :, :length] = given
+
     def update(
         self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
@@ -116,37 +125,45 @@ class Slots:
 
     def __init__(self, module: Any, like: Prefill, rows: int, length: int) -> None:
         self._module = module
-        self._cache = _RowCache(like, rows, length)
+        self._cache: _RowCache | None = None
+        self._walk: Walk | None = None
+        if walks(module):
+            self._walk = Walk(module, rows, length)
+        else:
+            self._cache = _RowCache(like, rows, length)
         self._mask = torch.full(
             (rows, 1, 1, length), -torch.inf, dtype=module.dtype, device=module.device
         )
+        self._rows = torch.arange(rows, device=module.device)
         self.logits_RV = like.logits_NV.new_zeros(rows, like.logits_NV.shape[-1])
 
     def fill(self, row: int, prompt: Prefill) -> None:
         """Put a prompt into a row; its first token can be drawn at once."""
-        length = prompt.keys[0].shape[1]
-        for mine, given in zip(
-            [*self._cache.keys, *self._cache.values], [*prompt.keys, *prompt.values], strict=True
-        ):
-            mine[row, :, :length] = given
+        if self._walk:
+            self._walk.fill(row, prompt.keys, prompt.values)
+        elif self._cache is not None:
+            self._cache.fill(row, prompt)
         self._mask[row] = -torch.inf
-        self._mask[row, :, :, :length] = 0.0
+        self._mask[row, :, :, : prompt.keys[0].shape[1]] = 0.0
         self.logits_RV[row] = prompt.logits_NV[0]
 
     def advance(self, tokens: list[int], positions: list[int]) -> None:
         """One forward pass: every row takes its token at its position. Free rows idle at 0."""
-        cache = self._cache
-        cache.positions = torch.tensor(positions, device=cache.rows.device)
-        self._mask[cache.rows, 0, 0, cache.positions] = 0.0
-        with _attention_by_rows(self._module):
-            output = self._module(
-                input_ids=torch.tensor(tokens, device=cache.rows.device)[:, None],
-                attention_mask=self._mask,
-                position_ids=cache.positions[:, None],
-                past_key_values=cache,
-                use_cache=True,
-            )
-        self.logits_RV = output.logits[:, -1].float()
+        ids_R, at_R = torch.tensor([tokens, positions], device=self._rows.device)
+        self._mask[self._rows, 0, 0, at_R] = 0.0
+        if self._walk:
+            self.logits_RV = self._walk(ids_R, at_R, 1 + max(positions), self._mask).float()
+        elif self._cache is not None:
+            self._cache.positions = at_R
+            with _attention_by_rows(self._module):
+                output = self._module(
+                    input_ids=ids_R[:, None],
+                    attention_mask=self._mask,
+                    position_ids=at_R[:, None],
+                    past_key_values=self._cache,
+                    use_cache=True,
+                )
+            self.logits_RV = output.logits[:, -1].float()
 
 
 @contextmanager

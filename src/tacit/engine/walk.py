@@ -1,0 +1,124 @@
+"""Decoding passes on a CPU over a block of rows, walking transformers' own layers by hand.
+
+Does what the model's `forward` does for one token a row, with its own projections and activations,
+so adapters work as they are. It reads less memory, which is what decoding waits for: queries that
+share keys and values read them together, where eager attention copies these for each; and keys and
+values lie in blocks of positions, of which those that no row has reached are left out. Leaving one
+out changes no bit of a row: its share there is exactly 0, and all shapes stay the same. Whether the
+outcome is the model's own is asked of the model (`probe.py`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, rms_norm, softmax
+
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}
+"""Layers of RMS norm, rotary attention and a gated MLP."""
+BLOCK = 64
+"""Positions a block, unless that makes more than `MOST_BLOCKS`."""
+MOST_BLOCKS = 8
+
+
+def walks(module: Any) -> bool:
+    """Whether this way is for this model."""
+    body = getattr(module, "model", None)
+    return (
+        module.device.type == "cpu"
+        and module.config.model_type in FAMILIES
+        and hasattr(body, "layers")
+        and hasattr(body, "rotary_emb")
+    )
+
+
+class Walk:
+    def __init__(self, module: Any, rows: int, length: int) -> None:
+        self._module = module
+        self._length = length
+        self._block = min(length, max(BLOCK, length // MOST_BLOCKS))
+        config = module.config
+        self._heads = config.num_key_value_heads
+        width = module.model.layers[0].self_attn.head_dim
+        shape = (length // self._block, rows, self._heads, self._block, width)
+        layers = range(config.num_hidden_layers)
+        self._keys = [torch.zeros(shape, dtype=module.dtype) for _ in layers]
+        self._values = [torch.zeros(shape, dtype=module.dtype) for _ in layers]
+        self._starts_RH = (torch.arange(rows * self._heads) * self._block).view(rows, -1)
+
+    def fill(self, row: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """A prompt's: one [heads, prompt, width] a layer."""
+        for mine, given in zip([*self._keys, *self._values], [*keys, *values], strict=True):
+            for number, part in enumerate(torch.split(given, self._block, dim=1)):
+                mine[number, row, :, : part.shape[1]] = part
+
+    def __call__(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
+        """The logits after one more token a row. `mask`: [rows, 1, 1, length], added to scores."""
+        body = self._module.model
+        blocks = -(-reached // self._block)
+        each = mask.expand(-1, self._heads, -1, -1).flatten(0, 1)
+        masks = torch.split(each, self._block, dim=-1)
+        size = self._starts_RH.numel() * self._block
+        places = positions_R // self._block * size + positions_R % self._block
+        places = (self._starts_RH + places[:, None]).flatten()
+        x_RW = body.embed_tokens(ids_R)
+        turn = body.rotary_emb(x_RW, positions_R[:, None])
+        for number, layer in enumerate(body.layers):
+            attention, mlp = layer.self_attn, layer.mlp
+            q, k, v = _project(attention, _norm(x_RW, layer.input_layernorm), turn)
+            keys, values = self._keys[number], self._values[number]
+            keys.view(-1, keys.shape[-1]).index_copy_(0, places, k)
+            values.view(-1, values.shape[-1]).index_copy_(0, places, v)
+            q = q.view(len(k), -1, q.shape[-1])  # by the head of keys and values that they share
+            attended = self._attend(
+                q * attention.scaling,
+                keys[:blocks].flatten(1, 2),
+                values[:blocks].flatten(1, 2),
+                masks,
+            )
+            x_RW = x_RW + attention.o_proj(attended.view(len(ids_R), -1))
+            normed = _norm(x_RW, layer.post_attention_layernorm)
+            x_RW = x_RW + mlp.down_proj(mlp.act_fn(mlp.gate_proj(normed)) * mlp.up_proj(normed))
+        logits: Tensor = self._module.get_output_embeddings()(_norm(x_RW, body.norm))
+        return logits
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, masks: Sequence[Tensor]) -> Tensor:
+        """Blocks in order; softmax always over the whole length."""
+        scores = torch.cat(
+            [
+                torch.baddbmm(mask, q, block.transpose(1, 2))
+                for block, mask in zip(keys, masks, strict=False)
+            ],
+            dim=-1,
+        )
+        missing = self._length - scores.shape[-1]
+        shares = softmax(pad(scores, (0, missing), value=-torch.inf), dim=-1)
+        first, *others = torch.split(shares, self._block, dim=-1)
+        out = torch.bmm(first, values[0])
+        for share, block in zip(others, values[1:], strict=False):
+            out = torch.baddbmm(out, share, block)
+        return out
+
+
+def _project(
+    attention: Any, x_RW: Tensor, turn: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of one token a row, [rows × heads, width] each."""
+    rows, width = len(x_RW), attention.head_dim
+    q = attention.q_proj(x_RW).view(rows, -1, width)
+    k = attention.k_proj(x_RW).view(rows, -1, width)
+    v = attention.v_proj(x_RW).view(-1, width)
+    if hasattr(attention, "q_norm"):
+        q, k = _norm(q, attention.q_norm), _norm(k, attention.k_norm)
+    if getattr(attention, "use_rope", True):
+        cos, sin = turn
+        q, k = (
+            both * cos + torch.cat([-both[..., width // 2 :], both[..., : width // 2]], -1) * sin
+            for both in (q, k)
+        )
+    return q.view(-1, width), k.view(-1, width), v
+
+
+def _norm(x: Tensor, norm: Any) -> Tensor:
+    return rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
