@@ -125,20 +125,20 @@ function nameOf(runs, run, point) {
   return point === run.trained ? oneLine(run.label) : run === runs[0] ? titleOf(run, point) : "";
 }
 
-// Names stand to the right of their point, or to the left where another point is in the way, or
-// below where on a narrow screen the axis is.
+// Names stand to the right of their point, or to the left where another point is in the way. Between
+// two others, or where on a narrow screen the axis is, they stand below or above.
 function sideOf(point, runs) {
   const all = runs.flatMap((run) => run.points).filter(costOf),
-    width = Math.max(...all.map((p) => costOf(p).mean)) || 1;
-  const near = all.some(
-    (p) =>
-      p !== point &&
-      costOf(p).mean > costOf(point).mean &&
-      (costOf(p).mean - costOf(point).mean) / width < 0.12 &&
-      Math.abs(p.accuracy.mean - point.accuracy.mean) < 0.05,
-  );
-  if (!near) return "middle right";
-  return innerWidth < 760 && costOf(point).mean < 0.3 * width ? "bottom right" : "middle left";
+    width = Math.max(...all.map((p) => costOf(p).mean)) || 1,
+    narrow = innerWidth < 760;
+  const crowded = (direction) =>
+    all.some((p) => {
+      const away = (direction * (costOf(p).mean - costOf(point).mean)) / width;
+      return away > 0.005 && away < 0.12 && Math.abs(p.accuracy.mean - point.accuracy.mean) < 0.05;
+    });
+  if (!crowded(1)) return "middle right";
+  if (crowded(-1)) return narrow ? "top right" : "bottom center";
+  return narrow && costOf(point).mean < 0.3 * width ? "bottom right" : "middle left";
 }
 
 function frontierLayout(runs) {
