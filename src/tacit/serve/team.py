@@ -1,8 +1,8 @@
 """A team as one model: its question goes in, its answer comes out, its tokens are all counted.
 
 Client settings reach the call that gives the answer, where the topology names one (`final=True`);
-helpers speak as they were trained. What a team cannot do is refused by name; fields that nobody knows
-are left alone, as clients expect of such servers.
+helpers speak as they were trained. What a team cannot do is refused by name; fields that nobody
+knows are left alone, as clients expect of such servers.
 """
 
 import secrets
