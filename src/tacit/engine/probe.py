@@ -3,7 +3,6 @@
 Asked of the model itself, once, rather than of a list of architectures and machines.
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.engine.slots import Slots, prefill
+from tacit.engine.threads import use_threads
 
 _PROBE_IDS = (0, 1, 2, 3, 2, 1, 0)
 _SMALL = 16_000_000
@@ -102,17 +102,9 @@ def _thread_counts(module: Any) -> Iterator[None]:
         return
     count = 1 if module.num_parameters() < _SMALL else given
     while count:
-        _use_threads(count, others=given)
+        use_threads(count, others=given)
         yield
         count = (
             1 << ((count - 1).bit_length() - 1) if count > 1 else 0
         )  # the next power of two below
-    _use_threads(given, others=given)
-
-
-def _use_threads(count: int, others: int) -> None:
-    """In this thread; torch would give the same number to every thread that begins later."""
-    torch.set_num_threads(count)
-    restore = threading.Thread(target=torch.set_num_threads, args=(others,))
-    restore.start()
-    restore.join()
+    use_threads(given, others=given)

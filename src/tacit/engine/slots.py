@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache
 
-from tacit.engine.walk import Walk, walks
+from tacit.engine.walk import Pair, Walk, walk, walks
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ class Slots:
     def __init__(self, module: Any, like: Prefill, rows: int, length: int) -> None:
         self._module = module
         self._cache: _RowCache | None = None
-        self._walk: Walk | None = None
+        self._walk: Walk | Pair | None = None
         if walks(module):
-            self._walk = Walk(module, rows, length)
+            self._walk = walk(module, rows, length)
         else:
             self._cache = _RowCache(like, rows, length)
         self._mask = torch.full(

@@ -9,17 +9,23 @@ outcome is the model's own is asked of the model (`probe.py`).
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, rms_norm, softmax
 
+from tacit.engine.threads import use_threads
+
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}
 """Layers of RMS norm, rotary attention and a gated MLP."""
 BLOCK = 64
 """Positions a block, unless that makes more than `MOST_BLOCKS`."""
 MOST_BLOCKS = 8
+PAIR = 64
+"""Rows from which on two threads that use a core each take half of them."""
 
 
 def walks(module: Any) -> bool:
@@ -31,6 +37,12 @@ def walks(module: Any) -> bool:
         and hasattr(body, "layers")
         and hasattr(body, "rotary_emb")
     )
+
+
+def walk(module: Any, rows: int, length: int) -> "Walk | Pair":
+    """In halves where this thread uses one core, whether or not there is a second: same numbers."""
+    paired = torch.get_num_threads() == 1 and rows >= PAIR and rows % 16 == 0
+    return (Pair if paired else Walk)(module, rows, length)
 
 
 class Walk:
@@ -99,6 +111,42 @@ class Walk:
         for share, block in zip(others, values[1:], strict=False):
             out = torch.baddbmm(out, share, block)
         return out
+
+
+class Pair:
+    """Two walks at once. A core waits for memory most of the time; torch's own threads would wait
+    for each other after every operation, and long where the machine is busy."""
+
+    def __init__(self, module: Any, rows: int, length: int) -> None:
+        self._half = rows // 2
+        self._near, self._far = (Walk(module, self._half, length) for _ in range(2))
+
+    def fill(self, row: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        half, place = divmod(row, self._half)
+        (self._far if half else self._near).fill(place, keys, values)
+
+    def __call__(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
+        (near_ids, far_ids), (near_at, far_at), (near_mask, far_mask) = (
+            torch.split(both, self._half) for both in (ids_R, positions_R, mask)
+        )
+        far = _second_thread().submit(self._walk_far, far_ids, far_at, reached, far_mask)
+        try:
+            near = self._near(near_ids, near_at, reached, near_mask)
+        finally:
+            far.exception()  # nothing of this pass runs on after it
+        return torch.cat([near, far.result()])
+
+    def _walk_far(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._far(ids_R, positions_R, reached, mask)
+
+
+@cache
+def _second_thread() -> ThreadPoolExecutor:
+    """One for all models: with more there would be more threads at work than cores were given."""
+    return ThreadPoolExecutor(
+        1, "tacit-rows", initializer=lambda: use_threads(1, others=torch.get_num_threads())
+    )
 
 
 def _project(
