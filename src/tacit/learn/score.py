@@ -148,7 +148,30 @@ def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor,
 
 
 def _piece(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    log_softmax = torch.log_softmax(head(hidden).float(), dim=-1)
-    with torch.no_grad():
-        entropy = -torch.linalg.vecdot(log_softmax.exp(), log_softmax)
-    return log_softmax.gather(-1, targets[:, None])[:, 0], entropy
+    chosen: tuple[Tensor, Tensor] = _Chosen.apply(head(hidden).float(), targets)  # type: ignore[no-untyped-call]
+    return chosen
+
+
+class _Chosen(torch.autograd.Function):
+    """log p of the chosen ids, and the entropy, which has no gradient.
+
+    d log p_y/d logits = 1_y − p takes one pass over the vocabulary, where autograd takes three.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        p_NV = torch.softmax(logits_NV, dim=-1)
+        highest_N, at_N = logits_NV.max(-1)
+        log_sum_N = highest_N - p_NV.gather(-1, at_N[:, None])[:, 0].log()
+        mean_N = torch.bmm(p_NV[:, None], logits_NV[:, :, None])[:, 0, 0]
+        entropy_N = log_sum_N - mean_N
+        ctx.save_for_backward(p_NV, targets_N)
+        ctx.mark_non_differentiable(entropy_N)
+        return logits_NV.gather(-1, targets_N[:, None])[:, 0] - log_sum_N, entropy_N
+
+    @staticmethod
+    def backward(ctx: Any, given_N: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        p_NV, targets_N = ctx.saved_tensors
+        slopes_NV = p_NV * -given_N[:, None]
+        slopes_NV[torch.arange(len(targets_N), device=targets_N.device), targets_N] += given_N
+        return slopes_NV, None
