@@ -47,19 +47,18 @@ def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
     if len(groups) == len(messages):
         return _apart(messages, device)
     # prompts without a fed output go last, so that the others' keys are one piece
-    fed = {p: sum(len(messages[n][1]) - 1 for n in members) for p, members in groups.items()}
+    fed = {p: sum(len(messages[n][1]) - 1 for n in some) for p, some in groups.items()}
     prompts = sorted(groups, key=lambda prompt: fed[prompt] == 0)
     with_output = [prompt for prompt in prompts if fed[prompt]]
     order = [number for prompt in prompts for number in groups[prompt]]
     pieces = [*prompts, *(messages[number][1][:-1] for number in order)]
     lengths = np.array([len(piece) for piece in pieces])
     starts = lengths.cumsum() - lengths
-    known = np.repeat(lengths[: len(prompts)], [len(groups[prompt]) for prompt in prompts])
-    positions = counted(np.append(np.zeros(len(prompts), np.int64), known), lengths)
+    members = [len(groups[prompt]) for prompt in prompts]
+    known = np.repeat(lengths[: len(prompts)], members)
+    positions = _counted(np.append(np.zeros(len(prompts), np.int64), known), lengths)
     last, begin = np.empty((2, len(messages)), np.int64)
-    last[order] = np.repeat(
-        (starts + lengths - 1)[: len(prompts)], [len(groups[prompt]) for prompt in prompts]
-    )
+    last[order] = np.repeat((starts + lengths - 1)[: len(prompts)], members)
     begin[order] = starts[len(prompts) :]
     shared = (
         sum(map(len, with_output)),
@@ -82,7 +81,7 @@ def _apart(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
     pieces = [piece for prompt, output in messages for piece in (prompt, output[:-1])]
     return Pack(
         placed(flat(pieces), device),
-        placed(counted(np.zeros(len(lengths), np.int64), lengths), device),
+        placed(_counted(np.zeros(len(lengths), np.int64), lengths), device),
         placed(_predicts(messages, begin - 1, begin), device),
         _ragged(lengths, device),
         None,
@@ -94,12 +93,12 @@ def _predicts(
 ) -> NDArray[np.int64]:
     """The first token of an output comes after its prompt's last, the others after the output's."""
     sizes = np.array([len(output) for _, output in messages])
-    found = counted(begin - 1, sizes)
+    found = _counted(begin - 1, sizes)
     found[sizes.cumsum() - sizes] = last
     return found
 
 
-def counted(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _counted(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """`first`, `first` + 1, … of each, so many as `lengths` says, end to end."""
     ends = lengths.cumsum()
     return np.arange(ends[-1]) + np.repeat(first - (ends - lengths), lengths)
