@@ -46,8 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--runs", type=Path, default=Path("runs/experiments"), help="where run folders are kept")
     add("--out", type=Path, default=Path("experiments/results"), help="where the JSON goes")
     add("--minutes", type=float, default=9.0, help="time box of this call, all names together")
+    add("--train-minutes", type=float, help="end training then, and measure what was learned")
     add("--resume", action="store_true", help="go on with what is in the run folder")
-    add("--only", help="evaluations wanted, with commas between them; '' trains and measures none")
+    add("--only", action="append", help="an evaluation wanted, may be repeated; '' measures none")
     add("--tag", default="", help="name of a variant made by overrides, kept beside the others")
     add("--first", type=int, help="measure on the first so many test tasks only")
     add("--pack", action="store_true", help="also pack the run folder into --out, in parts")
@@ -76,9 +77,10 @@ def _run_one(experiment: Experiment, args: argparse.Namespace, clock: Clock) -> 
         models=_models(experiment, args),
         runs=args.runs,
         overrides=tuple(one for one in args.what if "=" in one),
-        only=None if args.only is None else tuple(filter(None, args.only.split(","))),
+        only=None if args.only is None else tuple(filter(None, args.only)),
         tag=args.tag,
         first=args.first,
+        training=None if args.train_minutes is None else Clock(args.train_minutes),
     )
     if order.folder.exists() and not args.resume:
         raise ConfigError(f"`{order.folder}` exists: go on with --resume, or remove it")

@@ -275,6 +275,9 @@ _DIALOGUE = _trained(
 BUDGET_SHARE = 0.45
 """Of the untrained dialogue's tokens: a little below the half that is asked for."""
 
+HINT_BUDGET_SHARE = 0.65
+"""Of the untrained hint team's tokens: about what the Actor takes alone."""
+
 # --- the experiments -----------------------------------------------------------------------------
 
 
@@ -352,6 +355,15 @@ def _item_1() -> Iterable[Experiment]:
         config=_HINT,
         evaluations=_hint_checks(GSM8K),
         seeds=(0, 1, 2),
+    )
+    yield Experiment(
+        name="hint-budget",
+        item=1,
+        title="AgentPO, trained hint under a budget of tokens",
+        minutes=8,
+        config=merged(_HINT, {"budget": {"rate": 0.03}}),
+        budget_share=HINT_BUDGET_SHARE,
+        evaluations=_on(GSM8K, trained=hint(trained=True)),
     )
     yield Experiment(
         name="hint-rewriting",

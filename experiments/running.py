@@ -61,6 +61,8 @@ class Order:
     """Only so many test tasks, where that is fewer than the evaluation's own."""
     tag: str = ""
     """Tells a variant of an experiment, made by overrides, from the experiment itself."""
+    training: Clock | None = None
+    """When it is over, so is training: what was learned by then is what is measured."""
 
     @property
     def name(self) -> str:
@@ -152,18 +154,22 @@ async def _train(order: Order, stage: Stage, clock: Clock, say: Say) -> bool:
         )
     if not _is_trained(order):
         await _set_budget(order, stage, say)
+        clocks = [clock, order.training] if order.training else [clock]
         trainer = Trainer(
             stage,
             RunFolder(folder),
             on_step=lambda numbers: say(_line(numbers)),
             on_note=say,
-            pause=clock.too_late,
+            pause=lambda: any(one.too_late() for one in clocks),
         )
         state = await trainer.train()
-        if state.step < stage.config.train.steps and not state.stopped:
+        stopped = state.stopped
+        if state.step < stage.config.train.steps and not stopped:
             say(f"paused after step {state.step} of {stage.config.train.steps}")
-            return False
-        _note(order.trained_in / "trained.json", {"step": state.step, "stopped": state.stopped})
+            if not order.training or clock.left < order.training.left:
+                return False
+            stopped = "the time for training was over"
+        _note(order.trained_in / "trained.json", {"step": state.step, "stopped": stopped})
     await _load_best(folder, stage)
     return True
 

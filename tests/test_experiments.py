@@ -171,6 +171,20 @@ def steps(order: Order) -> list[int]:
     return [line["step"] for line in map(json.loads, lines) if "reward/total" in line]
 
 
+async def test_what_was_learned_by_then_is_measured_when_the_time_for_training_is_over(
+    tmp_path: Path,
+) -> None:
+    ticks = count()
+    training = Clock(minutes=1, now=lambda: 6.0 * next(ticks))
+    order = replace(order_of("smoke", tmp_path), only=("trained",), training=training)
+    said: list[str] = []
+    assert await run(order, Clock(minutes=9), said.append)
+    done = steps(order)
+    assert done and done[-1] < 4, "it stopped on the way"
+    assert json.loads((order.folder / "trained.json").read_text())["step"] == done[-1]
+    assert said[-1].startswith("trained: ")
+
+
 async def test_a_run_is_stopped_moved_resumed_and_tabled(paused: Order, tmp_path: Path) -> None:
     done = steps(paused)
     assert done and done[-1] < 4, "it stopped on the way"

@@ -21,8 +21,9 @@ from learn_parts import (
 from tacit.engine.load import LoadedModel
 from tacit.errors import RunError
 from tacit.learn import update as updating
-from tacit.learn.batch import Row
+from tacit.learn.batch import Row, bundle
 from tacit.learn.loss import LossInputs
+from tacit.learn.micro import score_all
 from tacit.learn.policy import fingerprint
 from tacit.learn.score import score
 from tacit.learn.update import Updater
@@ -156,6 +157,23 @@ def test_several_updates_share_the_log_probabilities_of_before(
     gaps = [float((x.logprobs_BT - x.old_logprobs_BT).detach().abs().max()) for x in seen]
     assert gaps[0] == pytest.approx(0.0, abs=1e-5) and all(gap > 1e-3 for gap in gaps[1:])
     assert done.stats["ratio_max"] > 1.0
+
+
+def test_micro_batches_scored_together_are_scored_as_each_alone() -> None:
+    """Their rows differ in length, and one has a choice that its rows were drawn under."""
+    updater = make_updater(microbatch_tokens=30)
+    rows = [replace(row, context=0 if i < 2 else None) for i, row in enumerate(make_rows(8))]
+    choices = make_choices(updater.policy, [rows[0].prompt_ids], gain=0.3)
+    micros = updater._micros(rows, choices, bundle(rows, choices))
+    widths = {max(len(row.output_ids) for row in micro.rows) for micro in micros}
+    assert len(micros) > 2 and len(widths) > 1 and any(micro.choices for micro in micros)
+    module, on = updater.policy.loaded.module, updater.policy.on
+    together = score_all(micros, module, on())
+    for micro, one in zip(micros, together, strict=True):
+        (alone,) = score_all([micro], module, on())
+        assert torch.equal(one.mask_BT, alone.mask_BT)
+        for name in ("logprobs_BT", "entropy_BT", "log_p_C"):
+            torch.testing.assert_close(getattr(one, name), getattr(alone, name))
 
 
 def test_a_clipped_ratio_stops_the_second_update() -> None:
@@ -383,6 +401,6 @@ def test_out_of_memory_says_which_setting_to_lower(monkeypatch: pytest.MonkeyPat
     def too_much(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("tacit.learn.update.score", too_much)
+    monkeypatch.setattr("tacit.learn.micro.score", too_much)
     with pytest.raises(RunError, match=r"lower train.microbatch_tokens \(now \d+\)"):
         make_updater().update(make_rows(2), [], train_choice=False)

@@ -48,6 +48,7 @@ GSM8K: tuple[Row, ...] = (
     EVO,
     HINT,
     ("trained rewriting", "hint-rewriting", "trained"),
+    ("trained hint, budget", "hint-budget", "trained"),
     ("trained short hint", "hint-short", "trained"),
     ("trained critic", "critic", "trained"),
     ("trained hint with silence (`arms`)", "silence-arms", "trained"),
@@ -55,7 +56,7 @@ GSM8K: tuple[Row, ...] = (
     ("Actor fine-tuned", "actor-finetune", "trained"),
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
-TRAINED = ("hint", "hint-rewriting", "hint-short", "critic", "silence-arms", "gspo")
+TRAINED = ("hint", "hint-budget", "hint-rewriting", "hint-short", "critic", "silence-arms", "gspo")
 SEVEN = {
     "gsm8k": ("gspo", "trained"),
     "math500": ("gspo-math", "trained"),

@@ -32,6 +32,10 @@ class Scores:
     entropy_BT: Tensor
     mask_BT: Tensor
 
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.logprobs_BT, self.entropy_BT, self.mask_BT
+
 
 def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     """Score each (prompt ids, output ids). Gradients flow unless the caller turned them off."""

@@ -10,9 +10,8 @@ Knows one policy at a time. Not covered: where rewards and advantages come from 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from tacit.learn.loss import (
     batch_sizes,
 )
 from tacit.learn.loss_stats import LossStats, merge_stats
+from tacit.learn.micro import Micro, cut_out, score_all
 from tacit.learn.packed import flat, placed
 from tacit.learn.policy import Policy
 from tacit.learn.score import packs, passes, score
@@ -38,41 +38,14 @@ from tacit.learn.silence import (
     ChoiceSettings,
     choice_loss,
     choice_step,
-    conditioned_logprobs,
-    shared_prefix,
 )
 
 SETTLED = 0.1
 """Root mean square of what is left to do on logit p below which the choice's rate falls."""
-
-
+SCORED_AT_ONCE = 4
+"""Micro-batches that go through a GPU together where no gradient is wanted."""
 BEHIND_CAP = 2.0
 """How much a message may count that the present weights find likelier than those that played."""
-
-
-@dataclass(slots=True, eq=False)
-class Micro:
-    """Rows and choices that go through the model together."""
-
-    rows: list[Row]
-    choices: list[Choice]
-    sizes: BatchSizes
-    """Of the whole optimiser step, so that micro-batches add up to it exactly."""
-    old_BT: Tensor | None = None
-    """Log-probabilities before the batch's first update; None where this is the first."""
-    log_p: list[float] = field(default_factory=list)
-    """log π(silence) of each choice under the weights that this micro-batch was computed with."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """A micro-batch under some weights: rows given speech where they were drawn so."""
-
-    logprobs_BT: Tensor
-    entropy_BT: Tensor
-    mask_BT: Tensor
-    log_p_C: Tensor
-    """log π(silence) of each choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +178,7 @@ class Updater:
         tokens = torch.tensor([len(row.output_ids) for row in mine])
         sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
         return [
-            _micro(rows, choices, some, number, sizes)
+            cut_out(rows, choices, some, number, sizes)
             for some in microbatches(
                 part, self.microbatch_tokens, padded=not packs(self.policy.loaded.module)
             )
@@ -213,8 +186,14 @@ class Updater:
 
     @torch.no_grad()
     def _remember(self, batches: list[list[Micro]]) -> None:
-        for micro in (micro for batch in batches for micro in batch):
-            micro.old_BT = _score(micro, self.policy.loaded.module, self.policy.on()).logprobs_BT
+        module = self.policy.loaded.module
+        micros = [micro for batch in batches for micro in batch]
+        # a GPU takes several as fast as one, and without gradients they have the room
+        at_once = SCORED_AT_ONCE if module.device.type == "cuda" else 1
+        for first in range(0, len(micros), at_once):
+            some = micros[first : first + at_once]
+            for micro, scored in zip(some, score_all(some, module, self.policy.on()), strict=True):
+                micro.old_BT = scored.logprobs_BT
 
     @contextmanager
     def _within_memory(self) -> Iterator[None]:
@@ -242,7 +221,7 @@ class Updater:
         self.taken += 1
 
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
-        scored = _score(micro, self.policy.loaded.module, self.policy.on())
+        (scored,) = score_all([micro], self.policy.loaded.module, self.policy.on())
         if self.behind:
             micro.log_p = scored.log_p_C.tolist()
         device = scored.mask_BT.device
@@ -251,7 +230,7 @@ class Updater:
         reference_BT = None
         if self.loss.kl:
             with torch.no_grad():
-                reference_BT = _score(micro, *self.policy.reference()).logprobs_BT
+                reference_BT = score_all([micro], *self.policy.reference())[0].logprobs_BT
         old_BT = scored.logprobs_BT.detach() if micro.old_BT is None else micro.old_BT
         inputs = LossInputs(
             logprobs_BT=scored.logprobs_BT,
@@ -356,56 +335,6 @@ def _parts(choices: Sequence[Choice], tokens: int) -> list[list[int]]:
     width = max(len(choice.prompt_ids) + len(choice.marker_ids) for choice in choices)
     size = max(1, tokens // width)
     return [list(range(i, min(i + size, len(choices)))) for i in range(0, len(choices), size)]
-
-
-def _micro(
-    rows: Sequence[Row],
-    choices: Sequence[Choice],
-    bundles: list[Bundle],
-    number: Mapping[int, int],
-    sizes: BatchSizes,
-) -> Micro:
-    """The rows and choices of some bundles, their references to each other renumbered."""
-    place = {c: n for n, c in enumerate(c for one in bundles for c in one.choices)}
-    mine = [
-        replace(
-            rows[i],
-            sequence=number[rows[i].sequence],
-            context=None if (context := rows[i].context) is None else place[context],
-        )
-        for one in bundles
-        for i in one.rows
-    ]
-    return Micro(mine, [choices[c] for c in place], sizes)
-
-
-def _score(micro: Micro, module: Any, weights: AbstractContextManager[None]) -> Scored:
-    """Rows and markers in one forward pass; rows drawn given speech are conditioned on it."""
-    spoken = [(row.prompt_ids, row.output_ids) for row in micro.rows]
-    silent = [(choice.prompt_ids, choice.marker_ids) for choice in micro.choices]
-    with weights:
-        scores = score(module, [*spoken, *silent])
-    b, m = len(spoken), max((len(marker) for _, marker in silent), default=0)
-    logprobs_BT, marker_CM = scores.logprobs_BT[:b], scores.logprobs_BT[b:, :m]
-    if silent:
-        logprobs_BT = _given_speech(micro, logprobs_BT, marker_CM)
-    return Scored(logprobs_BT, scores.entropy_BT[:b], scores.mask_BT[:b], marker_CM.sum(-1))
-
-
-def _given_speech(micro: Micro, logprobs_BT: Tensor, marker_CM: Tensor) -> Tensor:
-    drawn = [i for i, row in enumerate(micro.rows) if row.context is not None]
-    if not drawn:
-        return logprobs_BT
-    contexts = [context for row in micro.rows if (context := row.context) is not None]
-    shared = [
-        shared_prefix(micro.rows[i].output_ids, micro.choices[c].marker_ids)
-        for i, c in zip(drawn, contexts, strict=True)
-    ]
-    index = torch.tensor(drawn, device=logprobs_BT.device)
-    conditioned = conditioned_logprobs(
-        logprobs_BT[index], marker_CM[contexts], torch.tensor(shared, device=logprobs_BT.device)
-    )
-    return logprobs_BT.index_copy(0, index, conditioned)
 
 
 def _padded(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:

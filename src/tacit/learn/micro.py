@@ -1,0 +1,104 @@
+"""A micro-batch: rows and choices that go through the model together, and what it makes of them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.learn.batch import Bundle, Choice, Row
+from tacit.learn.loss import BatchSizes
+from tacit.learn.score import score
+from tacit.learn.silence import conditioned_logprobs, shared_prefix
+
+
+@dataclass(slots=True, eq=False)
+class Micro:
+    """Rows and choices that go through the model together."""
+
+    rows: list[Row]
+    choices: list[Choice]
+    sizes: BatchSizes
+    """Of the whole optimiser step, so that micro-batches add up to it exactly."""
+    old_BT: Tensor | None = None
+    """Log-probabilities before the batch's first update; None where this is the first."""
+    log_p: list[float] = field(default_factory=list)
+    """log π(silence) of each choice under the weights that this micro-batch was computed with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """A micro-batch under some weights: rows given speech where they were drawn so."""
+
+    logprobs_BT: Tensor
+    entropy_BT: Tensor
+    mask_BT: Tensor
+    log_p_C: Tensor
+    """log π(silence) of each choice."""
+
+
+def cut_out(
+    rows: Sequence[Row],
+    choices: Sequence[Choice],
+    bundles: list[Bundle],
+    number: Mapping[int, int],
+    sizes: BatchSizes,
+) -> Micro:
+    """The rows and choices of some bundles, their references to each other renumbered."""
+    place = {c: n for n, c in enumerate(c for one in bundles for c in one.choices)}
+    mine = [
+        replace(
+            rows[i],
+            sequence=number[rows[i].sequence],
+            context=None if (context := rows[i].context) is None else place[context],
+        )
+        for one in bundles
+        for i in one.rows
+    ]
+    return Micro(mine, [choices[c] for c in place], sizes)
+
+
+def score_all(
+    micros: Sequence[Micro], module: Any, weights: AbstractContextManager[None]
+) -> list[Scored]:
+    """Rows and markers in one forward pass; rows drawn given speech are conditioned on it."""
+    messages = [
+        [(row.prompt_ids, row.output_ids) for row in micro.rows]
+        + [(choice.prompt_ids, choice.marker_ids) for choice in micro.choices]
+        for micro in micros
+    ]
+    with weights:
+        scores = score(module, [message for some in messages for message in some])
+    found, first = [], 0
+    for micro, some in zip(micros, messages, strict=True):
+        width = max(len(output) for _, output in some)
+        own = slice(first, first + len(some)), slice(width)
+        found.append(_conditioned(micro, *(one[own] for one in scores.tensors)))
+        first += len(some)
+    return found
+
+
+def _conditioned(micro: Micro, logprobs: Tensor, entropy: Tensor, mask: Tensor) -> Scored:
+    b, m = len(micro.rows), max((len(choice.marker_ids) for choice in micro.choices), default=0)
+    logprobs_BT, marker_CM = logprobs[:b], logprobs[b:, :m]
+    if micro.choices:
+        logprobs_BT = _given_speech(micro, logprobs_BT, marker_CM)
+    return Scored(logprobs_BT, entropy[:b], mask[:b], marker_CM.sum(-1))
+
+
+def _given_speech(micro: Micro, logprobs_BT: Tensor, marker_CM: Tensor) -> Tensor:
+    drawn = [i for i, row in enumerate(micro.rows) if row.context is not None]
+    if not drawn:
+        return logprobs_BT
+    contexts = [context for row in micro.rows if (context := row.context) is not None]
+    shared = [
+        shared_prefix(micro.rows[i].output_ids, micro.choices[c].marker_ids)
+        for i, c in zip(drawn, contexts, strict=True)
+    ]
+    index = torch.tensor(drawn, device=logprobs_BT.device)
+    conditioned = conditioned_logprobs(
+        logprobs_BT[index], marker_CM[contexts], torch.tensor(shared, device=logprobs_BT.device)
+    )
+    return logprobs_BT.index_copy(0, index, conditioned)
