@@ -89,11 +89,14 @@ def curves(
     )
     y = _vertical([b for _, b in everything])
     body = [_frame(title, x, y, x_label, y_label)]
+    ends = [y(line[-1][1]) for line in series.values()]
+    above = sum(ends) / len(ends) > (TOP + HEIGHT - BOTTOM) / 2  # where the lines do not end
+    top = TOP if above else HEIGHT - BOTTOM - 16 * len(series) - 8
     for number, (name, line) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{x(a)},{y(b)}" for a, b in line)
         body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        down = TOP + 16 * (number + 1)
+        down = top + 16 * (number + 1)
         body.append(
             f'<text x="{WIDTH - RIGHT - 8}" y="{down}" text-anchor="end" fill="{colour}">'
             f"{escape(name)}</text>"
