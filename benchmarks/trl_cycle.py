@@ -66,16 +66,12 @@ class Setting:
     """Gradient checkpointing, in both. TRL has it on by default, which costs it a third."""
     most_cycles: int = 64
     """How many cycles have prompts of their own."""
-    texts: tuple[str, ...] = ()
-    """What to ask instead of our sums, in turn and as it is; `prompt_tokens` then says nothing."""
     threads: int = 0
     """torch's; 0 leaves its choice."""
     slots: int = 32
     """Ours: how many sequences decode together. TRL always decodes all of a cycle together."""
     microbatch_tokens: int = 8192
     """Ours: padded tokens that go through the model together while learning."""
-    trl_rows: int = 0
-    """TRL's `per_device_train_batch_size`; 0: all rows of an update at once."""
 
     @property
     def completions(self) -> int:
@@ -250,12 +246,11 @@ def run_trl(setting: Setting, gate: Gate, report: Report) -> None:
 def _trl_config(setting: Setting, folder: str) -> Any:
     from trl import GRPOConfig
 
-    rows = setting.trl_rows or setting.completions // setting.updates
+    rows = setting.completions // setting.updates
     return GRPOConfig(
         output_dir=folder,
         per_device_train_batch_size=rows,
-        gradient_accumulation_steps=setting.completions // setting.updates // rows,
-        steps_per_generation=setting.completions // rows,
+        steps_per_generation=setting.updates,
         max_steps=setting.most_cycles * setting.updates,
         num_generations=setting.group,
         max_completion_length=setting.new_tokens,
@@ -411,8 +406,6 @@ def open_model(setting: Setting) -> LoadedModel:
 def make_prompts(tokenizer: Any, setting: Setting) -> list[str]:
     """Prompts for all cycles: sums to work out, as many as fit into the prompt's tokens."""
     count = setting.prompts * setting.most_cycles
-    if setting.texts:
-        return [setting.texts[place % len(setting.texts)] for place in range(count)]
     tasks = load_tasks("arithmetic", split="train", shuffle_seed=0)
     questions = [task.question for task in tasks]
     blank = len(_encode(tokenizer, ""))

@@ -39,6 +39,7 @@ from tacit.team.team import Setting
 from tacit.types import Episode, Task
 
 SCORED_AT_ONCE = 16
+TIME_OVER = "the time for training was over"
 HARDWARE = ("path", "rows", "device", "dtype", "context")
 """What of a model's config may differ from one machine to the next."""
 
@@ -154,22 +155,19 @@ async def _train(order: Order, stage: Stage, clock: Clock, say: Say) -> bool:
         )
     if not _is_trained(order):
         await _set_budget(order, stage, say)
-        clocks = [clock, order.training] if order.training else [clock]
         trainer = Trainer(
             stage,
             RunFolder(folder),
             on_step=lambda numbers: say(_line(numbers)),
             on_note=say,
-            pause=lambda: any(one.too_late() for one in clocks),
+            pause=clock.too_late,
+            enough=lambda: TIME_OVER if order.training and order.training.too_late() else None,
         )
         state = await trainer.train()
-        stopped = state.stopped
-        if state.step < stage.config.train.steps and not stopped:
+        if state.step < stage.config.train.steps and not state.stopped:
             say(f"paused after step {state.step} of {stage.config.train.steps}")
-            if not order.training or clock.left < order.training.left:
-                return False
-            stopped = "the time for training was over"
-        _note(order.trained_in / "trained.json", {"step": state.step, "stopped": stopped})
+            return False
+        _note(order.trained_in / "trained.json", {"step": state.step, "stopped": state.stopped})
     await _load_best(folder, stage)
     return True
 

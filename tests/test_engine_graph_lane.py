@@ -167,7 +167,7 @@ async def test_an_error_in_a_prompt_answers_everyone(
 
 async def test_who_does_not_fit_fails_alone(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     block = importlib.import_module(f"{CUDA}.block")
-    monkeypatch.setattr(block, "_page_count", lambda model, rows, pages: 6)
+    monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: 6)
     lane = new_lane(cuda, 8, context=4096)
     small, (large, *_) = tickets(10), tickets(1, tokens=2000)
     run(lane, [*small[:5], large, *small[5:]])
@@ -184,5 +184,29 @@ async def test_the_cancelled_make_room(cuda: Any) -> None:
         ticket.cancelled = True
     run(lane, [])
     assert all(map(is_whole, asked[1::2]))
+    lane._block.prompts.clear()
+    assert lane._block.pages.free == len(lane._block.pages._users)
+
+
+@pytest.mark.parametrize("room", [True, False])
+async def test_as_talks_grow_longer_so_do_the_rows_if_there_is_room(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    """The first ask for little and are still at work when those come who ask for much."""
+    if not room:
+        block = importlib.import_module(f"{CUDA}.block")
+        monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: 29)
+    lane, short, long = new_lane(cuda, 8), tickets(8), tickets(30, tokens=180)
+    lane.waiting.extend(short)
+    lane.step()
+    lane.waiting.extend(long)
+    together = 0
+    for _ in range(2000):
+        if not lane.busy:
+            break
+        lane.step()
+        together = max(together, sum(ticket in long for ticket in lane._rows))
+    assert all(map(is_whole, [*short, *long]))
+    assert together == (8 if room else 2)
     lane._block.prompts.clear()
     assert lane._block.pages.free == len(lane._block.pages._users)

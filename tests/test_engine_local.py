@@ -293,6 +293,29 @@ async def test_a_broken_pass_fails_its_requests_and_no_others() -> None:
     await engine.close()
 
 
+@pytest.mark.parametrize("place", ["tacit.engine.lane.Slots", "tacit.engine.local.why_not_slots"])
+async def test_without_room_everyone_is_told_and_nobody_waits_for_ever(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 7 TiB")
+
+    engine = LocalEngine(tiny_model(), rows=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(place, no_room)
+        asked = asyncio.gather(
+            *(engine.generate(request((9, seed), seed=seed)) for seed in range(3)),
+            return_exceptions=True,
+        )
+        results = await asyncio.wait_for(asked, timeout=60)
+    assert all(isinstance(error, EngineError) for error in results)
+    assert {str(error) for error in results} == {
+        "out of memory: lower the model's `rows` or the agents' max_tokens"
+    }
+    assert (await engine.generate(request())).ids, "and it goes on"
+    await engine.close()
+
+
 async def test_logits_that_are_not_numbers_are_an_error() -> None:
     loaded = tiny_model()
     loaded.module.lm_head.weight.data.fill_(math.nan)

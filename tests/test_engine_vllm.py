@@ -140,6 +140,20 @@ async def many(engine: VllmEngine, make: Callable[[int], Request], count: int) -
     return list(await asyncio.gather(*(engine.generate(make(seed)) for seed in range(count))))
 
 
+async def test_a_weighing_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ChainServer(chain(0))
+    engine = engine_of(server)
+    with monkeypatch.context() as patched:
+
+        async def broken(*_: Any, **__: Any) -> Any:
+            raise EngineError("the server is down")
+
+        patched.setattr(server, "weigh", broken)
+        with pytest.raises(EngineError, match="down"):
+            await engine.generate(request(Choice.FREE, seed=1))
+    assert (await engine.generate(request(Choice.FREE, seed=1))).ids
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 async def test_speech_is_drawn_from_the_policy_given_that_it_is_not_silence(
     temperature: float,

@@ -32,7 +32,7 @@ def decoded(kind: str, near: int, others: list[int], *, row: int = 0, **size: in
 
 
 @pytest.mark.parametrize("near", [5, 62, 200])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "smollm3"])
 def test_a_block_that_only_others_have_reached_changes_no_bit(kind: str, near: int) -> None:
     beside = decoded(kind, near, [3, 4, 2, 9, 6, 8, 7])
     behind = decoded(kind, near, [3, 100, 2, 9, 450, 8, 7])
@@ -41,7 +41,7 @@ def test_a_block_that_only_others_have_reached_changes_no_bit(kind: str, near: i
 
 @torch.no_grad()
 @pytest.mark.parametrize("near", [5, 62, 200])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "smollm3"])
 def test_the_logits_are_the_models_own(kind: str, near: int) -> None:
     module = tiny_model(kind).module
     whole = torch.tensor([[*ids(near), 5, 6, 7]])

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-FAMILIES = ("llama", "qwen2", "qwen3")
+FAMILIES = ("llama", "qwen2", "qwen3", "smollm3")
 
 
 def on_gpu(loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> LoadedModel:
@@ -181,7 +181,7 @@ async def test_a_pool_too_small_for_all_rows_still_serves_everyone(
 
     calm = LocalEngine(on_gpu(tiny_model()), rows=32)
     expected = await ask(calm, requests(calm, 60))
-    monkeypatch.setattr(block, "_page_count", lambda model, rows, pages: 3 * pages)
+    monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: 3 * least // 2)
     engine = LocalEngine(on_gpu(tiny_model()), rows=32)
     seen = await ask(engine, requests(engine, 60))
     assert [one.ids for one in seen] == [one.ids for one in expected]

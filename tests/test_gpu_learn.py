@@ -46,7 +46,7 @@ def scored(module: torch.nn.Module, said: list[tuple[list[int], list[int]]]) -> 
     return [scores.logprobs_BT.detach(), scores.entropy_BT.detach(), flat]
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "smollm3"])
 @pytest.mark.parametrize("group", [1, 4])
 def test_packing_changes_nothing_but_rounding(family: str, group: int) -> None:
     said = messages(6, group)

@@ -51,7 +51,7 @@ def gradients(module: Any, values: Sequence[torch.Tensor]) -> dict[str, torch.Te
 
 
 @pytest.mark.parametrize("messages", [RAGGED, SHARED, RAGGED + SHARED])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "smollm3", "mistral", "gpt2"])
 def test_scores_and_gradients_are_those_of_whole_logits(
     kind: str, messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 from tacit.engine.load import LoadedModel
@@ -34,6 +35,7 @@ _CONFIGS: dict[str, Any] = {
     "llama": (LlamaConfig, _SMALL),
     "qwen2": (Qwen2Config, _SMALL),
     "qwen3": (Qwen3Config, _SMALL),
+    "smollm3": (SmolLM3Config, {**_SMALL, "no_rope_layers": [1, 0], "pad_token_id": 0}),
     "mistral": (MistralConfig, {**_SMALL, "sliding_window": 8}),
     "gpt2": (
         GPT2Config,

@@ -70,11 +70,11 @@ class Lane:
             if (started := self._next_ready()) is None:
                 break
             ticket, prompt = started
+            self._rows[row] = ticket  # first, so that it is told if there is no room
             if self._slots is None:
                 self._slots = Slots(self._module, prompt, len(self._rows), self._length)
             self._slots.fill(row, prompt)
             self._settings.put(row, ticket.request.sampling, ticket.request.seed)
-            self._rows[row] = ticket
             admitted.append(row)
         return admitted
 

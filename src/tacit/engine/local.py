@@ -184,7 +184,8 @@ class LocalEngine:
                     self._loaded.module.eval()
                 self._refresh()
                 while self._inbox:
-                    self._assign(self._inbox.popleft())
+                    self._assign(self._inbox[0])
+                    self._inbox.popleft()  # only now, so that it is told if there is no room
                 for lane in [lane for lane in self._lanes.values() if lane.busy]:
                     lane.step()
             self._listeners.call()
@@ -244,7 +245,7 @@ class LocalEngine:
         )
 
     def _fail(self, error: Exception) -> None:
-        while self._inbox:
+        for _ in range(len(self._inbox)):  # not those who come meanwhile
             self._inbox.popleft().answer(error)
         for lane in self._lanes.values():
             lane.fail(error)

@@ -8,6 +8,7 @@ import contextlib
 import math
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from tacit.engine.base import Request
@@ -106,5 +107,8 @@ class Ticket:
             self.answered.set_result(None)
         elif isinstance(error, EngineError):
             self.answered.set_exception(error)
+        elif isinstance(error, torch.OutOfMemoryError):
+            advice = "lower the model's `rows` or the agents' max_tokens"
+            self.answered.set_exception(EngineError(f"out of memory: {advice}"))
         else:
             self.answered.set_exception(EngineError(f"{type(error).__name__}: {error}"))

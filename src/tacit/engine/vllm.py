@@ -141,7 +141,13 @@ class VllmEngine:
             if len(self._weighed) >= _WEIGHED:
                 self._weighed.clear()
             self._weighed[key] = asyncio.ensure_future(self._weigh(*key))
-        return await asyncio.shield(self._weighed[key])  # others of its group may wait for it too
+        weighing = self._weighed[key]
+        try:
+            return await asyncio.shield(weighing)  # others of its group may wait for it too
+        except Exception:
+            if self._weighed.get(key) is weighing:  # another try may do better
+                del self._weighed[key]
+            raise
 
     async def _weigh(
         self, prompt: tuple[int, ...], marker: tuple[int, ...], sampling: Sampling

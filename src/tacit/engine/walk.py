@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, rms_norm, softmax
 
+from tacit.engine.families import FAMILIES
 from tacit.engine.threads import use_threads
 
-FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}
-"""Layers of RMS norm, rotary attention and a gated MLP."""
 BLOCK = 64
 """Positions a block, unless that makes more than `MOST_BLOCKS`."""
 MOST_BLOCKS = 8

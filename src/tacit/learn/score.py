@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from tacit.engine.families import FAMILIES
+from tacit.engine.load import on_device
 from tacit.learn.packed import flat, pack, placed
 
 LOGITS_AT_ONCE = 2**25
 """Elements of the (tokens × vocabulary) block that exists at a time."""
-PLAIN_HEADS = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
-"""Families whose logits are the output embedding applied to the last hidden state, and no more."""
 
 Ids = Sequence[int]
 
@@ -39,6 +39,11 @@ class Scores:
 
 def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     """Score each (prompt ids, output ids). Gradients flow unless the caller turned them off."""
+    with on_device(module):
+        return _scores(module, messages)
+
+
+def _scores(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
     device = next(module.parameters()).device
     lengths = [len(output) for _, output in messages]
     targets_N = placed(flat([output for _, output in messages]), device)
@@ -67,7 +72,7 @@ def packs(module: Any) -> bool:
         return can_fuse(module)
     from tacit.learn.stream import can_stream
 
-    return module.config.model_type in PLAIN_HEADS and can_stream(module)
+    return module.config.model_type in FAMILIES and can_stream(module)
 
 
 @contextmanager
@@ -99,7 +104,7 @@ def _padded_hidden(
     module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
 ) -> Tensor:
     """The last hidden states (or logits, where a family's head is not plain) that predict."""
-    body = module.base_model if module.config.model_type in PLAIN_HEADS else module
+    body = module.base_model if module.config.model_type in FAMILIES else module
     rows = [[*prompt, *output[:-1]] for prompt, output in messages]
     width = max(map(len, rows))
     ids_BW = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
@@ -134,7 +139,7 @@ def _recomputed(module: Any) -> Iterator[None]:
 
 
 def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-    plain = module.config.model_type in PLAIN_HEADS
+    plain = module.config.model_type in FAMILIES
     head: Any = module.get_output_embeddings() if plain else torch.nn.Identity()
     bare = isinstance(head, torch.nn.Linear) and head.bias is None
     if bare and packs(module) and module.device.type == "cuda":

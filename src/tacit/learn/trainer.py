@@ -93,6 +93,8 @@ class Trainer:
     on_note: Callable[[str], None] = lambda sentence: None
     pause: Callable[[], bool] = lambda: False
     """Asked before each step: True saves and stops, and the same command goes on from there."""
+    enough: Callable[[], str | None] = lambda: None
+    """Asked before each step: why training ends here, to be evaluated like any other end."""
     capped: Callable[[], str | None] = lambda: None
     """Why no more may be spent: asked before each step and each held-out episode."""
     state: State = field(init=False)
@@ -141,6 +143,9 @@ class Trainer:
             if self.pause():
                 self._save()
                 break
+            if reason := self.enough():
+                await self._end(reason)
+                break
             if reason := self.capped():
                 self._save()
                 raise SpendCap(reason)
@@ -150,6 +155,13 @@ class Trainer:
         check_frozen(self.stage.fingerprints, self.stage.frozen)
         self.trackers.close()
         return self.state
+
+    async def _end(self, reason: str) -> None:
+        self.state.stopped = reason
+        every = self.stage.config.train.evaluate_every
+        if not every or self.state.step % every:
+            await self._evaluate()
+        self._save()
 
     async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Played], float, float]:
         """Play tasks and learn from them without keeping anything; with seconds of each."""

@@ -189,7 +189,7 @@ class Updater:
         module = self.policy.loaded.module
         micros = [micro for batch in batches for micro in batch]
         # a GPU takes several as fast as one, and without gradients they have the room
-        at_once = SCORED_AT_ONCE if module.device.type == "cuda" else 1
+        at_once = SCORED_AT_ONCE if module.device.type == "cuda" and packs(module) else 1
         for first in range(0, len(micros), at_once):
             some = micros[first : first + at_once]
             for micro, scored in zip(some, score_all(some, module, self.policy.on()), strict=True):

@@ -45,7 +45,10 @@ class Block:
     ) -> None:
         self.model = model
         self.pages_a_row = pages_a_row
-        count = _page_count(model, rows, pages_a_row)
+        # for all rows, and a quarter more for prompts
+        wanted = rows * pages_a_row + max(pages_a_row, rows * pages_a_row // 4)
+        count = _page_count(model, wanted, 2 * pages_a_row)
+        self.memory_is_full = count < wanted
         self.cache = _new_cache(model, count)
         self.pages = Pages(count)
         self.prompts = Prompts(self.pages)
@@ -292,15 +295,14 @@ def _new_cache(model: FusedModel, pages: int) -> Tensor:
     return torch.zeros(shape, dtype=model.dtype, device=model.device)
 
 
-def _page_count(model: FusedModel, rows: int, pages_a_row: int) -> int:
-    """For all rows and a quarter more for prompts, if a fair share of the memory has the room."""
-    wanted = rows * pages_a_row + max(pages_a_row, rows * pages_a_row // 4)
+def _page_count(model: FusedModel, wanted: int, least: int) -> int:
+    """As many as are wanted, if a fair share of the memory has the room."""
     if model.device.type != "cuda":
         return wanted
     free, _ = torch.cuda.mem_get_info(model.device)
     free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
     size = 2 * len(model.layers) * PAGE * model.kv_heads * model.width * model.dtype.itemsize
-    return max(2 * pages_a_row, min(wanted, int(MEMORY_SHARE * free / size)))
+    return max(least, min(wanted, int(MEMORY_SHARE * free / size)))
 
 
 def fused_logits(model: FusedModel, ids: tuple[int, ...]) -> Tensor:

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.engine.cuda.kernels import add_norm, gate, rotate_store
+from tacit.engine.families import FAMILIES
 from tacit.engine.lora import LoraLinear, active_adapter
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
 ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary embedding whose angles depend on the position alone."""
 
