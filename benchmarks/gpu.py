@@ -8,6 +8,7 @@ model, ours and TRL's taking turns), `queue` (512 to 4,096 waiting sequences), `
 model, 256 rows, 512 tokens for each GSM8K question), `update` (its full fine-tuning at 512 tokens),
 `team` (512 episodes of hint-actor with an adapter, by phase), `start` (seconds from launch to the
 first finished cycle, kernels compiled before and not). One that fails says so; the others go on.
+Sections that are not asked for stay as they are in the file, each with its date.
 """
 
 import argparse
@@ -61,9 +62,10 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=8, help="timed, after two to warm up")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    result: Numbers = {
-        "command": "python benchmarks/gpu.py --small SMOLLM2-135M --large QWEN2.5-CODER-1.5B",
-        "date": date.today().isoformat(),
+    kept = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {}
+    result: Numbers = {name: kept[name] for name in SECTIONS if name in kept} | {
+        "command": "python benchmarks/gpu.py --small SMOLLM2-135M --large QWEN2.5-CODER-1.5B "
+        f"--data DATA --cycles {asked.cycles}",
         "gpu": torch.cuda.get_device_name(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -84,6 +86,7 @@ def main() -> None:
             traceback.print_exc()
             result[name] = {"failed": f"{type(error).__name__}: {error}"}
         result[name]["section_s"] = round(time.perf_counter() - began, 1)
+        result[name]["date"] = date.today().isoformat()
         torch.cuda.empty_cache()
         print(json.dumps(result[name], indent=1), flush=True)
         if asked.out:
@@ -167,6 +170,7 @@ async def _decode(asked: argparse.Namespace) -> Numbers:
     found: Numbers = {}
     bandwidth = ceilings(asked)["bytes_per_s"]
     torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
     for name, adapter in (("base", False), ("adapter", True)):
         on: Callable[[], AbstractContextManager[Any]] = nullcontext
         if adapter:
@@ -315,7 +319,7 @@ def team(asked: argparse.Namespace) -> Numbers:
             for line in (Path(folder) / "run" / "episodes" / "train.jsonl").read_text().splitlines()
         ]
     last = [e for e in episodes if e["step"] == steps[-1]["step"]]
-    tokens = sum(call["usage"]["generated"] for e in last for call in e["calls"])
+    tokens = sum(used["generated"] for used in steps[-1]["usage"].values())  # silent arms too
     return {
         "steps": steps,
         "episodes": len(last),
