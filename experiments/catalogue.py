@@ -90,6 +90,13 @@ MATH500 = _test("math500")
 GSM8K_VALIDATION = {
     "name": "gsm8k", "split": "train", "shuffle_seed": 0, "offset": VALIDATION_FROM, "limit": 256,
 }  # fmt: skip
+VARIED: Tree = {
+    "name": "experiments.variations:gsm8k", "split": "train", "shuffle_seed": 0, "offset": 0,
+    "limit": SAMPLES,
+}  # fmt: skip
+"""Training problems with other numbers, which the Actor cannot have met."""
+VARIED_VALIDATION = {**VARIED, "offset": 4000, "limit": 192}
+"""Of other problems: there are some 4,200, and runs use the first 1,500."""
 LEVELS = ["3", "4", "5"]
 MATH_VALIDATION = {
     "name": "math", "split": "train", "shuffle_seed": 0, "level": LEVELS, "offset": 5000,
@@ -165,13 +172,17 @@ OTHER_WORDS = {
     "useful in a few words.",
 }
 """Role prompts that mean the same as ours in other words."""
+LEAN: Tree = {
+    "system": "Write the calculations that solve the question below, one short line each.",
+    "max_tokens": COMMENT_TOKENS,
+}
+"""The hinter told to say as little as can help."""
 OTHER_TEXTS = {
     "name the quantities": PUBLISHED_PARTS["hinter"] + " Name each quantity, and say how to get "
     "the answer from them.",
     "steps without the last": "Write down the steps that lead to the answer of the question below, "
     "one short line each, with the quantities to use. Do not calculate the final answer.",
-    "calculations alone": "Write the calculations that solve the question below, one short line "
-    "each.",
+    "calculations alone": LEAN["system"],
     "givens and calculations": "List what the question below gives and what it asks for, then the "
     "calculations needed, in short lines.",
 }
@@ -260,7 +271,9 @@ _AGENTPO: Tree = {"loss": {"name": "grpo"}, "silence": {"exploration": "none"}}
 _HINT = _trained(hint(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO)
 _SILENT_HINT = _trained(
     hint(TRAINING_ACTOR_TOKENS, trained=True, silent=True),
-    budget={"control": "fixed", "tokens": 400, "weight_tokens": 0.2},
+    train_tasks=VARIED,
+    tasks=VARIED_VALIDATION,
+    budget={"control": "fixed", "tokens": 400, "weight_tokens": 0.1},
     silence={"exploration": "arms"},
 )
 """The same fixed price in all three modes, so that only the way silence is explored differs."""
@@ -269,7 +282,8 @@ _DIALOGUE = _trained(
     budget={"turns": 3, "rate": 0.03},
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
-    train={"tasks_per_step": 16, "steps": 64},
+    tasks={"limit": 128},
+    train={"tasks_per_step": 16, "steps": 40, "evaluate_every": 20, "checkpoint_every": 20},
 )
 
 BUDGET_SHARE = 0.45
@@ -306,6 +320,7 @@ def _item_1() -> Iterable[Experiment]:
                 untrained_hint_that_may_be_silent=hint(silent=True),
                 untrained_rewriting=hint(**REWRITING),
                 untrained_short_hint=hint(**SHORT),
+                untrained_lean_hint=hint(**LEAN),
                 solo_as_published=_team("solo", {"actor": _agent()}, prompts="published"),
                 untrained_rewriting_as_published=hint(prompts="published", **REWRITING),
                 untrained_critic=critic(),
@@ -321,19 +336,23 @@ def _item_1() -> Iterable[Experiment]:
         "one short hint (Tacit's own)": SHORT,
         **{words: {"system": text} for words, text in OTHER_TEXTS.items()},
     }
-    yield Experiment(
-        name="prompts",
-        item=1,
-        title="Untrained hinters under different role texts, validation problems",
-        minutes=1,
-        evaluations={
-            "solo": Evaluation(team=solo(), tasks=GSM8K_VALIDATION),
-            **{
-                words: Evaluation(team=hint(**changed), tasks=GSM8K_VALIDATION)
-                for words, changed in told.items()
+    for name, tasks, kind in (
+        ("prompts", GSM8K_VALIDATION, "validation problems"),
+        ("prompts-varied", VARIED_VALIDATION, "validation problems with other numbers"),
+    ):
+        yield Experiment(
+            name=name,
+            item=1,
+            title=f"Untrained hinters under different role texts, {kind}",
+            minutes=1,
+            evaluations={
+                "solo": Evaluation(team=solo(), tasks=tasks),
+                **{
+                    words: Evaluation(team=hint(**changed), tasks=tasks)
+                    for words, changed in told.items()
+                },
             },
-        },
-    )
+        )
     yield Experiment(
         name="baselines-costly",
         item=1,
@@ -363,6 +382,24 @@ def _item_1() -> Iterable[Experiment]:
         minutes=8,
         config=merged(_HINT, {"budget": {"rate": 0.03}}),
         budget_share=HINT_BUDGET_SHARE,
+        evaluations=_on(GSM8K, trained=hint(trained=True)),
+    )
+    varied = {"train_tasks": VARIED, "tasks": VARIED_VALIDATION}
+    yield Experiment(
+        name="hint-lean",
+        item=1,
+        title="AgentPO, the hinter told to give calculations alone, on varied problems",
+        minutes=6,
+        config=merged(_HINT, varied | {"team": hint(TRAINING_ACTOR_TOKENS, trained=True, **LEAN)}),
+        evaluations=_hint_checks(GSM8K, **LEAN),
+        seeds=(0, 1, 2),
+    )
+    yield Experiment(
+        name="hint-varied",
+        item=1,
+        title="AgentPO, the headline's hinter on varied problems",
+        minutes=8,
+        config=merged(_HINT, varied),
         evaluations=_on(GSM8K, trained=hint(trained=True)),
     )
     yield Experiment(

@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from experiments import packing, records, result, tables
+from experiments import joining, packing, records, result, tables
 from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
 from experiments.blocks.rows import GSM8K, SEVEN, TRAINED
 from experiments.blocks.silence import difficulty_table
-from experiments.catalogue import EXPERIMENTS, VALIDATION_FROM, find
+from experiments.catalogue import EXPERIMENTS, GSM8K_VALIDATION, VARIED_VALIDATION, find
 from experiments.clock import RESERVE, Clock
 from experiments.outcomes import chosen, columns, spread
 from experiments.records import Results, difference
@@ -61,13 +61,16 @@ def test_an_experiment_can_be_run_as_it_stands(name: str) -> None:
         team = TeamConfig.model_validate(evaluation.team)
         check_team(team, label)
         tasks = TaskConfig.model_validate(evaluation.tasks)
-        assert tasks.split != "train" or (name == "prompts" and tasks.offset >= VALIDATION_FROM)
+        assert tasks.split != "train" or evaluation.tasks in (GSM8K_VALIDATION, VARIED_VALIDATION)
         if not experiment.trains:
             assert not any(agent.trained for agent in team.agents.values())
 
 
 @pytest.mark.parametrize("name", [n for n, e in EXPERIMENTS.items() if e.trains and e.item])
-def test_no_seed_trains_on_validation_or_test_tasks(name: str, data_dir: Path) -> None:
+def test_no_seed_trains_on_validation_or_test_tasks(
+    name: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_DATA", str(data_dir))
     experiment = EXPERIMENTS[name]
     for seed in experiment.seeds:
         config = config_of(order_of(name, Path("runs"), seed))
@@ -169,6 +172,34 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Order:
 def steps(order: Order) -> list[int]:
     lines = (order.folder / "train" / "metrics.jsonl").read_text().splitlines()
     return [line["step"] for line in map(json.loads, lines) if "reward/total" in line]
+
+
+def test_teams_measured_apart_become_one_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def part(*names: str, right: str, **more: Any) -> dict[str, Any]:
+        evaluations = {name: {"right": right} for name in names}
+        own = {"experiment": "prompts", "seed": 0, "overrides": [], "finished": False}
+        return {**own, "calls": [right], "evaluations": evaluations, **more}
+
+    all_names = list(EXPERIMENTS["prompts"].evaluations)
+    first, second = part("solo", all_names[1], right="0"), part(*all_names[1:], right="1")
+    path = tmp_path / "prompts-s0.json"
+    path.write_text(json.dumps(second))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / path.name).write_text(json.dumps(first))
+    assert joining.main([str(path), "--into", str(tmp_path / "there")]) == 0
+    whole = json.loads((tmp_path / "there" / path.name).read_text())
+    assert whole["finished"] and whole["calls"] == ["0", "1"]
+    assert [one["right"] for one in whole["evaluations"].values()] == ["0", *"1" * 7]
+    assert list(whole["evaluations"]) == all_names
+    other = part("solo", right="1", overrides=["train.steps=3"])
+    with pytest.raises(ConfigError, match="not two parts"):
+        joining.join(first, other)
+    trained = part("solo", right="1", training={})
+    assert joining.join(first, trained) is trained
+    path.write_text("{")
+    assert joining.main([str(path)]) == 2 and "error: " in capsys.readouterr().err
 
 
 async def test_what_was_learned_by_then_is_measured_when_the_time_for_training_is_over(
@@ -417,9 +448,12 @@ def test_the_bars_can_hold_and_can_be_missed(tmp_path: Path) -> None:
         verdicts = {row.split("|")[1].strip(): row.split("|")[3].strip() for row in rows}
         assert verdicts["trained hint ≥ solo + 5 points, p < 0.01"] == verdict
         assert verdicts["trained hint generates no more than the untrained hint"] == "holds"
-        assert verdicts["no less accurate than role assignment, with fewer tokens"] == "missed"
-        assert verdicts["≤ 20 % of the tokens of self-consistency (8)"] == "holds"
-        assert verdicts["≤ 8 % of the tokens of EvoAgent"] == "not measured yet"
+        assert (
+            verdicts["trained hint no less accurate than role assignment, with fewer tokens"]
+            == "missed"
+        )
+        assert verdicts["trained hint ≤ 20 % of the tokens of self-consistency (8)"] == "holds"
+        assert verdicts["trained hint ≤ 8 % of the tokens of EvoAgent"] == "not measured yet"
 
 
 def test_helped_and_harmed_are_counted_where_it_spoke(tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ def costly_table(results: Results) -> str:
     return _teams(teams, solo)
 
 
-def prompts_table(results: Results) -> str:
-    """Untrained hinters told different things, on the validation problems."""
-    names = EXPERIMENTS["prompts"].evaluations
-    found = [(name, results.measured("prompts", name)) for name in names]
+def prompts_table(results: Results, experiment: str) -> str:
+    """Untrained hinters told different things."""
+    names = EXPERIMENTS[experiment].evaluations
+    found = [(name, results.measured(experiment, name)) for name in names]
     rows = [
         (name, interval(team.accuracy), f"{team.generated:.0f}", roles_of(team))
         for name, team in found

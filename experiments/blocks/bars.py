@@ -10,6 +10,7 @@ from experiments.blocks.rows import (
     DIALOGUE,
     EVO,
     HINT,
+    LEAN,
     NOTHING,
     REFINE,
     ROLES,
@@ -44,16 +45,23 @@ def _hint_bars(results: Results) -> Iterable[tuple[str, str, str]]:
         yield claim, points(test), _verdict(None if test is None else bool(holds))
     claim = "trained hint generates no more than the untrained hint"
     yield _cheaper(claim, team, before, 1.0)
+    for row in (HINT, LEAN):
+        yield from _dominance(row[0], get(results, row), results)
+
+
+def _dominance(
+    name: str, team: Measured | None, results: Results
+) -> Iterable[tuple[str, str, str]]:
     for row in (ROLES, REFINE, DEBATE):
         other = get(results, row)
         test = difference(other, team) if team and other else None
         less = _share(team, other)
         shown = f"{points(test)}; {percent(less)} % of its tokens" if test and less else ""
         dominates = bool(test and less and test.difference.mean >= 0 and less < 1)
-        claim = f"no less accurate than {row[0]}, with fewer tokens"
+        claim = f"{name} no less accurate than {row[0]}, with fewer tokens"
         yield claim, shown, _verdict(None if test is None else dominates)
     for row, share in ((CONSISTENCY, 0.2), (DEBATE, 0.2), (EVO, 0.08)):
-        claim = f"≤ {100 * share:.0f} % of the tokens of {row[0]}"
+        claim = f"{name} ≤ {100 * share:.0f} % of the tokens of {row[0]}"
         yield _cheaper(claim, team, get(results, row), share)
 
 

@@ -18,6 +18,7 @@ SOLO: Row = ("solo", "baselines", "solo")
 UNTRAINED_HINT: Row = ("untrained hint", "baselines", "untrained hint")
 HINT: Row = ("trained hint", "hint", "trained")
 """The headline; chosen among the trained hinters on validation tasks."""
+LEAN: Row = ("trained lean hint", "hint-lean", "trained")
 DIALOGUE: Row = ("trained dialogue", "gspo", "trained")
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
@@ -37,6 +38,7 @@ GSM8K: tuple[Row, ...] = (
     ),
     ("solo, prompted as published", "baselines", "solo as published"),
     ("untrained short hint", "baselines", "untrained short hint"),
+    ("untrained lean hint", "baselines", "untrained lean hint"),
     ("untrained critic", "baselines", "untrained critic"),
     UNTRAINED_DIALOGUE,
     ROLES,
@@ -47,6 +49,8 @@ GSM8K: tuple[Row, ...] = (
     ("quality-diversity", "baselines-costly", "quality diversity"),
     EVO,
     HINT,
+    LEAN,
+    ("trained hint, varied problems", "hint-varied", "trained"),
     ("trained rewriting", "hint-rewriting", "trained"),
     ("trained hint, budget", "hint-budget", "trained"),
     ("trained short hint", "hint-short", "trained"),
@@ -56,7 +60,10 @@ GSM8K: tuple[Row, ...] = (
     ("Actor fine-tuned", "actor-finetune", "trained"),
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
-TRAINED = ("hint", "hint-budget", "hint-rewriting", "hint-short", "critic", "silence-arms", "gspo")
+TRAINED = (
+    "hint", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting", "hint-short", "critic",
+    "silence-arms", "gspo",
+)  # fmt: skip
 SEVEN = {
     "gsm8k": ("gspo", "trained"),
     "math500": ("gspo-math", "trained"),
