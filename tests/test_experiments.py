@@ -17,14 +17,23 @@ from safetensors.torch import load_file
 from experiments import joining, packing, records, result, tables
 from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
-from experiments.blocks.rows import GSM8K, SEVEN, TRAINED
+from experiments.blocks.rows import (
+    GSM8K,
+    HINT,
+    SEVEN,
+    SOLO,
+    TRAINED,
+    UNTRAINED_HINT,
+    get,
+    interval,
+)
 from experiments.blocks.silence import difficulty_table
 from experiments.catalogue import EXPERIMENTS, GSM8K_VALIDATION, VARIED_VALIDATION, find
 from experiments.clock import RESERVE, Clock
 from experiments.outcomes import chosen, columns, spread
 from experiments.records import Results, difference
 from experiments.running import Order, config_of, run, team_of
-from tacit.config import TaskConfig, TeamConfig
+from tacit.config import TaskConfig, TeamConfig, load_config
 from tacit.errors import ConfigError
 from tacit.learn.setup import check_training
 from tacit.statistics import mcnemar
@@ -172,6 +181,25 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Order:
 def steps(order: Order) -> list[int]:
     lines = (order.folder / "train" / "metrics.jsonl").read_text().splitlines()
     return [line["step"] for line in map(json.loads, lines) if "reward/total" in line]
+
+
+def test_the_readme_says_what_the_results_say() -> None:
+    said = (ROOT / "README.md").read_text(encoding="utf-8").replace("**", "")
+    results = Results.read(ROOT / "experiments" / "results")
+    for row, name in ((SOLO, "solo"), (UNTRAINED_HINT, "untrained hint"), (HINT, "trained hint")):
+        team = get(results, row)
+        assert team is not None
+        seeds = ", three seeds" if len(team.right_ST) == 3 else ""
+        assert f"| {name}{seeds} | {interval(team.accuracy)} | {team.generated:.0f} |" in said
+
+
+def test_the_recipe_trains_what_was_measured() -> None:
+    """All but where the model lies, what is kept of the episodes, and whom it is compared with."""
+    mine = config_of(order_of("hint", Path("runs"))).model_dump(mode="json")
+    recipe = load_config("gsm8k-hint").model_dump(mode="json")
+    for tree in (mine, recipe):
+        del tree["name"], tree["models"], tree["teams"], tree["train"]["save_episodes"]
+    assert recipe == mine
 
 
 def test_teams_measured_apart_become_one_result(
