@@ -283,7 +283,7 @@ _DIALOGUE = _trained(
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
     tasks={"limit": 128},
-    train={"tasks_per_step": 16, "steps": 40, "evaluate_every": 20, "checkpoint_every": 20},
+    train={"tasks_per_step": 16, "steps": 32},
 )
 
 BUDGET_SHARE = 0.45
