@@ -15,10 +15,12 @@ import pytest
 import torch
 
 from tacit.engine.base import Request, Sampling, SilenceRule
+from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
 from tacit.engine.silence import SilenceOdds
 from tacit.engine.ticket import Ticket
 from tacit.errors import EngineError
 from tacit.types import Choice
+from tiny_models import tiny_model
 
 CUDA = "tacit.engine.cuda"
 
@@ -210,3 +212,23 @@ async def test_as_talks_grow_longer_so_do_the_rows_if_there_is_room(
     assert together == (8 if room else 2)
     lane._block.prompts.clear()
     assert lane._block.pages.free == len(lane._block.pages._users)
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "k_proj", "v_proj"], ["k_proj"], []])
+def test_a_projection_is_its_layers_side_by_side_with_the_adapter_of_now(
+    cuda: Any, targets: list[str]
+) -> None:
+    module = tiny_model("qwen2").module
+    add_adapter(module, "a", rank=3, alpha=6.0, targets=targets, seed=0)
+    attention = module.model.layers[0].self_attn
+    layers = [attention.q_proj, attention.k_proj, attention.v_proj]
+    made = importlib.import_module(f"{CUDA}.model").Projection(layers, "a")
+    x = torch.randn(5, module.config.hidden_size)
+    for _ in range(2):
+        with torch.no_grad(), switched_on(module, "a"):
+            for weight in adapter_parameters(module, "a").values():
+                weight.normal_()
+            made.refresh()
+            parts = made.split(made(x))
+            for layer, part in zip(layers, parts, strict=True):
+                torch.testing.assert_close(part, layer(x))

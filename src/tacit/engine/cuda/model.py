@@ -63,16 +63,14 @@ class Projection:
             if isinstance(layer, LoraLinear) and adapter is not None and adapter in layer.lora_A
         }
         self._adapter = adapter or ""
-        self._down, self._up = self._copies() if self._adapted else (None, [])
+        self._copy = self._copied() if self._adapted else None
 
     def __call__(self, x_TW: Tensor) -> Tensor:
         """The layers' outputs side by side."""
         out_TW = functional.linear(x_TW, self._weight, self._bias)
-        if self._down is not None:
-            ranks = [up.shape[0] for up in self._up]
-            narrow = torch.split(functional.linear(x_TW, self._down), ranks, dim=-1)
-            for number, part, up in zip(self._adapted, narrow, self._up, strict=True):
-                out_TW[:, self._ends[number] : self._ends[number + 1]].addmm_(part, up)
+        if self._copy is not None:
+            down, up = self._copy
+            out_TW.addmm_(functional.linear(x_TW, down), up)
         return out_TW
 
     def split(self, out_TW: Tensor) -> list[Tensor]:
@@ -81,23 +79,20 @@ class Projection:
 
     def refresh(self) -> None:
         """Take over the adapter's present weights."""
-        if self._down is None:
-            return
-        down, up = self._copies()
-        assert down is not None
-        self._down.copy_(down)
-        for mine, theirs in zip(self._up, up, strict=True):
-            mine.copy_(theirs)
+        if self._copy is not None:
+            for mine, theirs in zip(self._copy, self._copied(), strict=True):
+                mine.copy_(theirs)
 
-    def _copies(self) -> tuple[Tensor | None, list[Tensor]]:
-        layers, name = list(self._adapted.values()), self._adapter
-        kind = layers[0].base.weight.dtype
-        down = torch.cat([layer.lora_A[name].detach() for layer in layers]).to(kind)
-        up = [
-            (layer.lora_B[name].detach().T * layer.scale(name)).contiguous().to(kind)
-            for layer in layers
-        ]
-        return down, up
+    def _copied(self) -> tuple[Tensor, Tensor]:
+        """All ranks side by side; each layer's lead to its own outputs, and to zero in others'."""
+        layers, name = self._adapted, self._adapter
+        down = torch.cat([layer.lora_A[name].detach() for layer in layers.values()])
+        up, rank = down.new_zeros(len(down), self._ends[-1]), 0
+        for number, layer in layers.items():
+            own = layer.lora_B[name].detach().T * layer.scale(name)
+            up[rank : rank + len(own), self._ends[number] : self._ends[number + 1]] = own
+            rank += len(own)
+        return down.to(self._weight.dtype), up.to(self._weight.dtype)
 
 
 def _side_by_side(parts: list[Any]) -> Tensor:
