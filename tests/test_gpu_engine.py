@@ -187,6 +187,19 @@ async def test_a_pool_too_small_for_all_rows_still_serves_everyone(
     assert [one.ids for one in seen] == [one.ids for one in expected]
 
 
+async def test_rows_grow_with_the_talks_and_nothing_drawn_is_lost() -> None:
+    calm = LocalEngine(on_gpu(tiny_model()), rows=64)
+    short = requests(calm, 16)
+    long = requests(calm, 40, max_tokens=300, temperature=1.0, top_p=1.0)
+    expected = [*await asyncio.gather(*map(calm.generate, long)), *await ask(calm, short)]
+    engine = LocalEngine(on_gpu(tiny_model()), rows=16)
+    first = [asyncio.create_task(engine.generate(one)) for one in short]
+    await asyncio.sleep(0.001)  # the rows are made for these
+    seen = [*await asyncio.gather(*map(engine.generate, long)), *await asyncio.gather(*first)]
+    await engine.close()
+    assert [one.ids for one in seen] == [one.ids for one in expected]
+
+
 async def test_cancelled_requests_give_their_rows_back() -> None:
     engine = LocalEngine(on_gpu(tiny_model()), rows=8)
     asked = requests(engine, 24, max_tokens=300, temperature=1.0)
