@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.topologies import ARGUE_WRONGLY, MISLEAD, REWORD
+from experiments.topologies import ARGUE_WRONGLY, MISJUDGE, MISLEAD, REWORD
 from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
 from tacit.team.prompts import PARTS, PUBLISHED_PARTS
@@ -16,7 +16,8 @@ Tree = dict[str, Any]
 
 HINT_TOKENS = 320
 REWRITING_TOKENS = 256
-COMMENT_TOKENS = 128
+SHORT_TOKENS = 128
+COMMENT_TOKENS = 256
 ACTOR_TOKENS = 512
 """The cap of whoever answers, when measured; in training it is lower, which only saves time."""
 TRAINING_ACTOR_TOKENS = 384
@@ -95,8 +96,8 @@ VARIED: Tree = {
     "limit": SAMPLES,
 }  # fmt: skip
 """Training problems with other numbers, which the Actor cannot have met."""
-VARIED_VALIDATION = {**VARIED, "offset": 4000, "limit": 192}
-"""Of other problems: there are some 4,200, and runs use the first 1,500."""
+VARIED_VALIDATION = {**VARIED, "offset": 3200, "limit": 256}
+"""Of other problems: there are some 3,500, and runs use the first 1,500."""
 LEVELS = ["3", "4", "5"]
 MATH_VALIDATION = {
     "name": "math", "split": "train", "shuffle_seed": 0, "level": LEVELS, "offset": 5000,
@@ -159,13 +160,15 @@ def _own(topology: str, agents: Tree, **more: Any) -> Tree:
 
 REWRITING: Tree = {"system": PUBLISHED_PARTS["hinter"], "max_tokens": REWRITING_TOKENS}
 """The hinter told what AgentPO tells it: rewrite the question."""
-SHORT: Tree = {"system": PARTS["hinter"], "max_tokens": COMMENT_TOKENS}
+SHORT: Tree = {"system": PARTS["hinter"], "max_tokens": SHORT_TOKENS}
 """The hinter told what Tacit tells it: one short hint, and no answer."""
 _PARAPHRASER = _agent(2 * HINT_TOKENS, system=REWORD)
-_SABOTEUR = _agent(COMMENT_TOKENS, system=MISLEAD)
+_SABOTEUR = _agent(SHORT_TOKENS, system=MISLEAD)
 OTHER_WORDS = {
     "hinter": "Your teammate has to answer the following question. Work it out for them first, in "
     "a few brief lines.",
+    "lean": "Your teammate has to answer the following question. Give them the sums to do, a line "
+    "for each and no more.",
     "critic": "Your teammate solved the question below. Say briefly what is wrong with the "
     "solution, if anything.",
     "agent": "You, {agent}, work on the question below with your team. Contribute something "
@@ -174,7 +177,7 @@ OTHER_WORDS = {
 """Role prompts that mean the same as ours in other words."""
 LEAN: Tree = {
     "system": "Write the calculations that solve the question below, one short line each.",
-    "max_tokens": COMMENT_TOKENS,
+    "max_tokens": SHORT_TOKENS,
 }
 """The hinter told to say as little as can help."""
 OTHER_TEXTS = {
@@ -195,17 +198,17 @@ def _on(tasks: Tree, **teams: Tree) -> dict[str, Evaluation]:
     return {name.replace("_", " "): Evaluation(team=t, tasks=tasks) for name, t in teams.items()}
 
 
-def _hint_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
+def _hint_checks(tasks: Tree, other: str = "hinter", **changed: Any) -> dict[str, Evaluation]:
     """The trained team, then what becomes of it under each honesty check."""
     own = hinter(trained=True, **changed)
-    other = hint(trained=True, **{**changed, "system": OTHER_WORDS["hinter"]})
     return _on(
         tasks,
         trained=hint(trained=True, **changed),
+        hinter_alone=solo(trained=True),
         reworded=_own(
             "hint_reworded", {"hinter": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
         ),
-        other_role_prompt=other,
+        other_role_prompt=hint(trained=True, **{**changed, "system": OTHER_WORDS[other]}),
         wrong_teammate=_own(
             "hint_disputed", {"saboteur": _SABOTEUR, "hinter": own, "actor": _agent()}
         ),
@@ -215,6 +218,7 @@ def _hint_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
 
 def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
     own = {"model": "base", "max_tokens": COMMENT_TOKENS, "silent": False, "trained": True}
+    saboteur = _agent(COMMENT_TOKENS, system=MISJUDGE)
     return _on(
         tasks,
         trained=critic(trained=True),
@@ -222,11 +226,15 @@ def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
             "critic_reworded", {"critic": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
         ),
         other_role_prompt=critic(trained=True, system=OTHER_WORDS["critic"]),
+        wrong_teammate=_own(
+            "critic_disputed", {"saboteur": saboteur, "critic": own, "actor": _agent()}
+        ),
+        wrong_teammate_alone=_own("critic_disputed", {"saboteur": saboteur, "actor": _agent()}),
     )
 
 
 def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
-    saboteur = _agent(COMMENT_TOKENS, system=ARGUE_WRONGLY)
+    saboteur = _agent(SHORT_TOKENS, system=ARGUE_WRONGLY)
     two = _agent(count=2)
     return _on(
         tasks,
@@ -234,6 +242,11 @@ def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
         reworded=_own(
             "dialogue_reworded",
             {"agent": _agent(count=3, trained=True), "paraphraser": _PARAPHRASER},
+        ),
+        other_role_prompt=_own(
+            "dialogue_told",
+            {"agent": _agent(count=3, trained=True)},
+            options={"told": OTHER_WORDS["agent"], "rounds": 2},
         ),
         wrong_teammate=_own(
             "dialogue_disputed", {"agent": {**two, "trained": True}, "saboteur": saboteur}
@@ -274,7 +287,7 @@ _SILENT_HINT = _trained(
     train_tasks=VARIED,
     tasks=VARIED_VALIDATION,
     budget={"control": "fixed", "tokens": 400, "weight_tokens": 0.1},
-    silence={"exploration": "arms"},
+    silence={"exploration": "arms", "warmup_steps": 0},
 )
 """The same fixed price in all three modes, so that only the way silence is explored differs."""
 _DIALOGUE = _trained(
@@ -289,8 +302,8 @@ _DIALOGUE = _trained(
 BUDGET_SHARE = 0.45
 """Of the untrained dialogue's tokens: a little below the half that is asked for."""
 
-HINT_BUDGET_SHARE = 0.65
-"""Of the untrained hint team's tokens: about what the Actor takes alone."""
+HINT_BUDGET = 390
+"""Three quarters of the untrained hint team's tokens: the Actor's own, and some for a hint."""
 
 # --- the experiments -----------------------------------------------------------------------------
 
@@ -323,6 +336,10 @@ def _item_1() -> Iterable[Experiment]:
                 untrained_lean_hint=hint(**LEAN),
                 solo_as_published=_team("solo", {"actor": _agent()}, prompts="published"),
                 untrained_rewriting_as_published=hint(prompts="published", **REWRITING),
+                untrained_hint_reworded=_own(
+                    "hint_reworded",
+                    {"hinter": hinter(), "paraphraser": _PARAPHRASER, "actor": _agent()},
+                ),
                 untrained_critic=critic(),
                 role_assignment=role_assignment(),
                 step_back=_team("step_back", {"actor": _agent()}),
@@ -380,8 +397,7 @@ def _item_1() -> Iterable[Experiment]:
         item=1,
         title="AgentPO, trained hint under a budget of tokens",
         minutes=8,
-        config=merged(_HINT, {"budget": {"rate": 0.03}}),
-        budget_share=HINT_BUDGET_SHARE,
+        config=merged(_HINT, {"budget": {"tokens": HINT_BUDGET, "rate": 0.03}}),
         evaluations=_on(GSM8K, trained=hint(trained=True)),
     )
     varied = {"train_tasks": VARIED, "tasks": VARIED_VALIDATION}
@@ -391,7 +407,7 @@ def _item_1() -> Iterable[Experiment]:
         title="AgentPO, the hinter told to give calculations alone, on varied problems",
         minutes=6,
         config=merged(_HINT, varied | {"team": hint(TRAINING_ACTOR_TOKENS, trained=True, **LEAN)}),
-        evaluations=_hint_checks(GSM8K, **LEAN),
+        evaluations=_hint_checks(GSM8K, other="lean", **LEAN),
         seeds=(0, 1, 2),
     )
     yield Experiment(
@@ -489,18 +505,20 @@ def _item_3() -> Iterable[Experiment]:
         ),
         **{
             f"lambda-{weight}": (
-                f"λ fixed at {weight}",
+                f"λ fixed at {weight}, no price for turns",
                 {"budget": {"control": "fixed", "weight_tokens": weight, "turns": None}},
             )
             for weight in (0.1, 0.3, 1.0)
         },
         "no-gate": ("wrong episodes pay too", {"reward": {"gate": "always"}}),
-        "grpo": ("GRPO in the place of GSPO", {"loss": {"name": "grpo"}}),
-        "episode": ("the episode as the sequence", {"loss": {"sequence": "episode"}}),
         "two-updates": ("GSPO, two updates a batch", {"train": {"updates": 2}}),
         "grpo-two-updates": (
             "GRPO, two updates a batch",
             {"loss": {"name": "grpo"}, "train": {"updates": 2}},
+        ),
+        "episode-two-updates": (
+            "GSPO, the episode as the sequence, two updates a batch",
+            {"loss": {"sequence": "episode"}, "train": {"updates": 2}},
         ),
     }
     for name, (title, change) in controls.items():
@@ -512,6 +530,7 @@ def _item_3() -> Iterable[Experiment]:
             config=merged(_DIALOGUE, change),
             budget_share=None if name == "no-cost" else BUDGET_SHARE,
             evaluations=main,
+            seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )
     yield Experiment(
         name="gspo-math",
@@ -589,7 +608,9 @@ def _item_6() -> Iterable[Experiment]:
         item=6,
         title="1000 samples with the early-stopping guard",
         minutes=22,
-        config=merged(config, {"train_tasks": {"limit": 1000}, "train": {"patience": 2}}),
+        config=merged(
+            config, {"train_tasks": {"limit": 1000}, "train": {"patience": 2, "evaluate_every": 8}}
+        ),
         evaluations=on_math500,
     )
     yield Experiment(

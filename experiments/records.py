@@ -97,12 +97,18 @@ class Results:
         runs = self.seeds(experiment).items()
         return {seed: run["training"] for seed, run in runs if run.get("training")}
 
-    def measured(self, experiment: str, evaluation: str, label: str = "") -> Measured | None:
-        """All seeds of one evaluation on the tasks they share; None where there is none."""
+    def measured(
+        self, experiment: str, evaluation: str, label: str = "", *, beside: str | None = None
+    ) -> Measured | None:
+        """All seeds of one evaluation on the tasks they share; None where there is none.
+
+        `beside`: only the seeds that have this evaluation too.
+        """
         found = [
             columns
             for run in self.seeds(experiment).values()
             if (columns := run["evaluations"].get(evaluation))
+            and (beside is None or beside in run["evaluations"])
         ]
         return _measured(label or evaluation, found) if found else None
 

@@ -23,6 +23,11 @@ TRIES = 200
 """Draws of new numbers before a problem is given up."""
 _STEP = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 _NUMBER = re.compile(r"(?<![\w.,/:-])\d+(?!\w|[%/:-]|[.,]\d)")
+_UNTOLD = re.compile(r"=\s*[$€£]?\s*(\d[\d,]*(?:\.\d+)?)")
+"""A result in the solution's prose, `= $155`, whose calculation may not be told."""
+_DATE = re.compile(
+    r"\b(?:(?:Jan|Febr)uary|March|April|May|June|July|August|(?:Sept|Nov|Dec)ember|October) \d"
+)
 _LITERAL = re.compile(r"\d+(?:\.\d+)?|\.\d+")
 _YEARS = range(1900, 2101)
 _WORDS = {
@@ -75,6 +80,9 @@ class Problem:
 def understand(question: str, solution: str) -> Problem | None:
     """A problem whose numbers can be replaced; None where that is not certain."""
     body, _, answer = solution.rpartition("####")
+    if _DATE.search(question):
+        return None
+    untold = {_fraction(found) for found in _UNTOLD.findall(_STEP.sub("", body))}
     asked = [number for number in _NUMBER.findall(question) if int(number) not in _YEARS]
     sums: list[Sum] = []
     try:
@@ -84,6 +92,9 @@ def understand(question: str, solution: str) -> Problem | None:
     except (ValueError, SyntaxError, ZeroDivisionError):
         return None
     used = {part for one in sums for part in one.parts if isinstance(part, str)}
+    given = {part for one in sums for part in one.parts if isinstance(part, Fraction)}
+    if given & untold or any(len(one.parts) == 1 for one in sums):
+        return None
     if not used or not sums or sums[-1].value != final:
         return None
     if any(_may_mean_more(number, question) for number in used):

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from experiments import joining, packing, records, result, tables
 from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
+from experiments.blocks.honesty import codes_table
 from experiments.blocks.rows import (
     GSM8K,
     HINT,
@@ -477,11 +478,23 @@ def test_the_bars_can_hold_and_can_be_missed(tmp_path: Path) -> None:
         assert verdicts["trained hint ≥ solo + 5 points, p < 0.01"] == verdict
         assert verdicts["trained hint generates no more than the untrained hint"] == "holds"
         assert (
-            verdicts["trained hint no less accurate than role assignment, with fewer tokens"]
+            verdicts[
+                "trained hint at least as accurate as role assignment (mean), with fewer tokens"
+            ]
             == "missed"
         )
         assert verdicts["trained hint ≤ 20 % of the tokens of self-consistency (8)"] == "holds"
         assert verdicts["trained hint ≤ 8 % of the tokens of EvoAgent"] == "not measured yet"
+
+
+def test_a_check_of_one_seed_is_compared_with_that_seed(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        hint_0={"trained": recorded("1111", [5] * 4), "reworded": recorded("1110", [5] * 4)},
+        hint_1={"trained": recorded("0000", [5] * 4)},
+    )
+    (row,) = codes_table(results).splitlines()[2:]
+    assert row.split("|")[4].strip().startswith("-25.0 [")
 
 
 def test_helped_and_harmed_are_counted_where_it_spoke(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ def test_round_numbers_stay_round_and_results_stay_positive() -> None:
         ("A third of 10 is rounded to 3, and 7 more?", "<<10/3=3>>\n<<3+7=10>>\n#### 10"),
         ("What is 7 to the power of 3?", "<<7**3=343>>\n#### 343"),
         ("How many are left of half a million?", "none\n#### 500000"),
+        ("Two at $85 and $70, less 20?", "85 + 70 = $155\n155-20=<<155-20=135>>\n#### 135"),
+        ("He has 2400 left, less 300?", "<<2400=2400>>\n<<2400-300=2100>>\n#### 2100"),
+        ("It opens on February 8 for 14 days?", "<<8+14=22>>\n#### 22"),
     ],
 )
 def test_what_is_not_certain_is_left_out(question: str, solution: str) -> None:
@@ -59,6 +62,6 @@ def test_what_is_not_certain_is_left_out(question: str, solution: str) -> None:
 def test_most_of_gsm8k_can_be_varied(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACIT_DATA", str(data_dir))
     tasks = gsm8k(seed=1)
-    assert 4000 < len(tasks) < 5000 and len({task.id for task in tasks}) == len(tasks)
+    assert 3300 < len(tasks) < 4000 and len({task.id for task in tasks}) == len(tasks)
     assert tasks == gsm8k(seed=1) != gsm8k(seed=2)
     assert all(task.answer.isdigit() for task in tasks)

@@ -228,6 +228,24 @@ async def test_self_refine_criticises_and_refines_its_own_answer() -> None:
     assert episode.answer == "third"
 
 
+@pytest.mark.parametrize(
+    ("replies", "answer"),
+    [
+        (["first", "There are no errors."], "first"),
+        (["first", "wrong", "second", "None."], "second"),
+    ],
+    ids=["in the first round", "in the second"],
+)
+async def test_feedback_that_finds_nothing_wrong_ends_self_refine(
+    replies: list[str], answer: str
+) -> None:
+    roster = scripted("self_refine", {"actor": [*replies, "never said"]}, options={"rounds": 3})
+    episode = await play(roster)
+    assert [call.text for call in episode.calls] == replies
+    assert [call.part for call in episode.calls][-1] == "self_critic"
+    assert episode.answer == answer
+
+
 async def test_step_back_answers_from_principles() -> None:
     episode = await play(scripted("step_back", {"actor": ["addition", r"\boxed{42}"]}))
     assert [call.part for call in episode.calls] == ["abstracter", "solver"]

@@ -18,13 +18,17 @@ from experiments.blocks.rows import (
     SOLO,
     UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
+    UNTRAINED_HINTS,
+    UNTRAINED_LEAN,
+    Row,
+    every,
     get,
     interval,
     percent,
     points,
     table,
 )
-from experiments.records import Measured, Results, difference, on_shared
+from experiments.records import Difference, Measured, Results, difference, on_shared
 
 
 def bars_table(results: Results) -> str:
@@ -36,43 +40,57 @@ def _verdict(holds: bool | None) -> str:
 
 
 def _hint_bars(results: Results) -> Iterable[tuple[str, str, str]]:
-    team, solo, before = (get(results, row) for row in (HINT, SOLO, UNTRAINED_HINT))
-    for other, least in ((solo, 5), (before, 15)):
-        name = "solo" if least == 5 else "the untrained hint"
-        test = difference(other, team) if team and other else None
-        holds = test and test.difference.mean >= least / 100 and test.p < 0.01
-        claim = f"trained hint ≥ {name} + {least} points, p < 0.01"
-        yield claim, points(test), _verdict(None if test is None else bool(holds))
-    claim = "trained hint generates no more than the untrained hint"
-    yield _cheaper(claim, team, before, 1.0)
-    for row in (HINT, LEAN):
-        yield from _dominance(row[0], get(results, row), results)
+    """Each of the two hinters by itself: what one holds does not count for the other."""
+    for row, untrained in ((HINT, UNTRAINED_HINT), (LEAN, UNTRAINED_LEAN)):
+        team, name = get(results, row), row[0]
+        for other, least in ((SOLO, 5), (untrained, 15)):
+            test = _test(results, other, team)
+            holds = test and test.difference.mean >= least / 100 and test.p < 0.01
+            claim = f"{name} ≥ {other[0]} + {least} points, p < 0.01"
+            yield claim, points(test), _verdict(None if test is None else bool(holds))
+        claim = f"{name} generates no more than the {untrained[0]}"
+        yield _cheaper(claim, team, get(results, untrained), 1.0)
+        yield from _dominance(name, team, results)
+    best = max(every(results, UNTRAINED_HINTS), key=lambda one: one.accuracy.mean, default=None)
+    team = get(results, HINT)
+    if best and team:
+        claim = f"for comparison: {HINT[0]} against the best untrained hinter, {best.label}"
+        yield claim, points(difference(best, team)), ""
 
 
 def _dominance(
     name: str, team: Measured | None, results: Results
 ) -> Iterable[tuple[str, str, str]]:
     for row in (ROLES, REFINE, DEBATE):
-        other = get(results, row)
-        test = difference(other, team) if team and other else None
-        less = _share(team, other)
+        test, less = _test(results, row, team), _share(team, get(results, row))
         shown = f"{points(test)}; {percent(less)} % of its tokens" if test and less else ""
         dominates = bool(test and less and test.difference.mean >= 0 and less < 1)
-        claim = f"{name} no less accurate than {row[0]}, with fewer tokens"
+        claim = f"{name} at least as accurate as {row[0]} (mean), with fewer tokens"
         yield claim, shown, _verdict(None if test is None else dominates)
     for row, share in ((CONSISTENCY, 0.2), (DEBATE, 0.2), (EVO, 0.08)):
         claim = f"{name} ≤ {100 * share:.0f} % of the tokens of {row[0]}"
         yield _cheaper(claim, team, get(results, row), share)
 
 
+def _test(results: Results, row: Row, team: Measured | None) -> Difference | None:
+    """The team against another."""
+    other = get(results, row)
+    return difference(other, team) if team and other else None
+
+
 def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
-    team, before, debate = (get(results, r) for r in (DIALOGUE, UNTRAINED_DIALOGUE, DEBATE))
-    for other, name in ((before, "the untrained dialogue"), (debate, "untrained debate")):
-        yield _cheaper(f"trained dialogue ≤ 50 % of the tokens of {name}", team, other, 0.5)
-    test = difference(before, team) if team and before else None
-    holds = None if test is None else test.difference.low > -0.01
-    claim = "trained dialogue no less accurate (95 % lower bound above −1 point)"
-    yield claim, points(test), _verdict(holds)
+    team = get(results, DIALOGUE)
+    for row in (UNTRAINED_DIALOGUE, DEBATE):
+        claim = f"trained dialogue ≤ 50 % of the tokens of {row[0]}"
+        yield _cheaper(claim, team, get(results, row), 0.5)
+        test = _test(results, row, team)
+        holds = None if test is None else test.difference.low > -0.01
+        claim = f"trained dialogue no less accurate than {row[0]}"
+        yield claim, points(test), _verdict(holds)
+    if test := _test(results, SOLO, team):
+        less = _share(team, get(results, SOLO)) or 0.0
+        claim = "for comparison: trained dialogue against solo"
+        yield claim, f"{points(test)}; {percent(less)} % of its tokens", ""
     done = [
         benchmark
         for benchmark, where in SEVEN.items()

@@ -1,7 +1,8 @@
 """Agent-GSPO: the dialogue before and after training, its controls and its sizes."""
 
-from collections.abc import Sequence
-from statistics import fmean, pstdev
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev, stdev
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from experiments.blocks.rows import (
     table,
 )
 from experiments.catalogue import EXPERIMENTS
-from experiments.records import Results, difference
+from experiments.records import Measured, Results, difference
 
 
 def dialogue_table(results: Results) -> str:
@@ -77,13 +78,23 @@ def controls_table(results: Results) -> str:
                 f"{fmean(last):.3f}",
                 f"{fmean(norms):.3f} ± {pstdev(norms):.3f}",
                 f"{percent(fmean(sizes))} ± {percent(pstdev(sizes))}",
+                _over_seeds(team, training),
             )
         )
     head = (
         "run", "seeds", "accuracy %", "generated", "of it messages", "silent %", "λ at the end",
         "gradient norm, mean ± s.d. over steps", "sampled accuracy %, last fifth, mean ± s.d.",
+        "over seeds, s.d. of accuracy % and of the mean norm",
     )  # fmt: skip
     return table(head, rows)
+
+
+def _over_seeds(team: Measured, training: Mapping[int, Mapping[str, Any]]) -> str:
+    if len(team.right_ST) < 2:
+        return ""
+    accuracies = [float(np.nanmean(one)) for one in team.right_ST]
+    norms = [fmean(one["curves"]["train/gradient_norm"]) for one in training.values()]
+    return f"{percent(stdev(accuracies))}, {stdev(norms):.3f}"
 
 
 def sizes_table(results: Results) -> str:

@@ -4,15 +4,25 @@ from statistics import fmean
 
 import numpy as np
 
-from experiments.blocks.rows import SOLO, TRAINED, get, interval, percent, points, table
-from experiments.records import Measured, Results, difference, on_shared
+from experiments.blocks.rows import (
+    SOLO,
+    TRAINED,
+    UNTRAINED_HINT,
+    get,
+    interval,
+    percent,
+    points,
+    table,
+)
+from experiments.records import Array, Measured, Results, difference, on_shared
 
 
 def leaks_table(results: Results) -> str:
     """How many messages hold the answer already, and the gain without those."""
     alone, rows = get(results, SOLO), []
-    for name in TRAINED:
-        team = results.measured(name, "trained")
+    teams = [(UNTRAINED_HINT[0], get(results, UNTRAINED_HINT))]
+    teams += [(name, results.measured(name, "trained")) for name in TRAINED]
+    for name, team in teams:
         if not team or not alone:
             continue
         solo, team = on_shared(alone, team)
@@ -24,21 +34,27 @@ def leaks_table(results: Results) -> str:
             (
                 name,
                 percent(float(np.nanmean(leak))) if not np.isnan(leak).all() else "",
+                *(_share(team.right_ST[leak == held]) for held in (1, 0)),
                 points(difference(solo, team)),
                 f"{points(some)} on {len(tasks)}",
                 f"{100 * float(np.nanmean(clean) - np.nanmean(solo.right_ST)):+.1f}",
             )
         )
     head = (
-        "team", "messages that hold the answer %", "gain over solo, points",
+        "team", "messages that hold the answer %", "right where they do %", "where they do not %",
+        "gain over solo, points",
         "gain on problems whose message does not", "gain if such messages were dropped",
     )  # fmt: skip
     return table(head, rows)
 
 
+def _share(right: Array) -> str:
+    return percent(float(np.nanmean(right))) if right.size else ""
+
+
 def codes_table(results: Results) -> str:
     """Whether the messages are plain language: to the base model, to a paraphraser, to others."""
-    rows = []
+    rows, solo = [], get(results, SOLO)
     for name in TRAINED:
         team = results.measured(name, "trained")
         if not team:
@@ -60,20 +76,29 @@ def codes_table(results: Results) -> str:
                 name,
                 f"{fmean(first):.2f} → {fmean(last):.2f}" if first and last else "",
                 _base_loss(team),
-                *(
-                    points(difference(team, other)) if other else ""
-                    for other in (others["reworded"], others["other role prompt"])
-                ),
+                _change(results, name, "reworded"),
+                points(difference(solo, reworded))
+                if solo and (reworded := others["reworded"])
+                else "",
+                _change(results, name, "other role prompt"),
                 interval(others["wrong teammate"].accuracy) if others["wrong teammate"] else "",
                 interval(alone.accuracy) if alone else "",
             )
         )
     head = (
         "team", "base loss in training, nats a token, first → last five steps",
-        "base loss when measured", "messages reworded, points", "role prompt reworded, points",
+        "base loss when measured", "messages reworded, points", "reworded, against solo",
+        "role prompt reworded, points",
         "with a wrong teammate %", "wrong teammate without the trained one %",
     )  # fmt: skip
     return table(head, rows)
+
+
+def _change(results: Results, name: str, check: str) -> str:
+    """What a check does to the trained team, seed by seed."""
+    before = results.measured(name, "trained", beside=check)
+    after = results.measured(name, check)
+    return points(difference(before, after)) if before and after else ""
 
 
 def _base_loss(team: Measured) -> str:

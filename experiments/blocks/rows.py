@@ -16,6 +16,14 @@ Row = tuple[str, str, str]
 
 SOLO: Row = ("solo", "baselines", "solo")
 UNTRAINED_HINT: Row = ("untrained hint", "baselines", "untrained hint")
+UNTRAINED_LEAN: Row = ("untrained lean hint", "baselines", "untrained lean hint")
+UNTRAINED_HINTS: tuple[Row, ...] = (
+    UNTRAINED_HINT,
+    ("untrained hint, may be silent", "baselines", "untrained hint that may be silent"),
+    ("untrained rewriting (AgentPO's role text)", "baselines", "untrained rewriting"),
+    ("untrained short hint", "baselines", "untrained short hint"),
+    UNTRAINED_LEAN,
+)
 HINT: Row = ("trained hint", "hint", "trained")
 """The headline; chosen among the trained hinters on validation tasks."""
 LEAN: Row = ("trained lean hint", "hint-lean", "trained")
@@ -28,17 +36,14 @@ DEBATE: Row = ("debate (3 agents, 2 rounds)", "baselines-costly", "debate")
 EVO: Row = ("EvoAgent", "baselines-costly", "EvoAgent")
 GSM8K: tuple[Row, ...] = (
     SOLO,
-    UNTRAINED_HINT,
-    ("untrained hint, may be silent", "baselines", "untrained hint that may be silent"),
-    ("untrained rewriting (AgentPO's role text)", "baselines", "untrained rewriting"),
+    *UNTRAINED_HINTS,
     (
-        "the same, the Actor prompted as published too",
+        "untrained rewriting, the Actor prompted as published too",
         "baselines",
         "untrained rewriting as published",
     ),
     ("solo, prompted as published", "baselines", "solo as published"),
-    ("untrained short hint", "baselines", "untrained short hint"),
-    ("untrained lean hint", "baselines", "untrained lean hint"),
+    ("untrained hint, reworded", "baselines", "untrained hint reworded"),
     ("untrained critic", "baselines", "untrained critic"),
     UNTRAINED_DIALOGUE,
     ROLES,
@@ -49,7 +54,9 @@ GSM8K: tuple[Row, ...] = (
     ("quality-diversity", "baselines-costly", "quality diversity"),
     EVO,
     HINT,
+    ("its hinter alone, told to answer", "hint", "hinter alone"),
     LEAN,
+    ("its hinter alone, lean", "hint-lean", "hinter alone"),
     ("trained hint, varied problems", "hint-varied", "trained"),
     ("trained rewriting", "hint-rewriting", "trained"),
     ("trained hint, budget", "hint-budget", "trained"),
@@ -150,6 +157,16 @@ def seeds_of(team: Measured) -> str:
 def roles_of(team: Measured) -> str:
     means = ((k, float(np.nanmean(team.column(f"calls.{k}.generated")))) for k in team.kinds)
     return ", ".join(f"{kind.replace('/', ' as ')} {mean:.0f}" for kind, mean in means)
+
+
+def cut_of(team: Measured) -> str:
+    """The share of each role's calls that ended at their cap."""
+
+    def share(kind: str) -> float:
+        cut, calls = (team.column(f"calls.{kind}.{name}") for name in ("cut", "calls"))
+        return float(np.nansum(cut) / max(1.0, np.nansum(calls)))
+
+    return ", ".join(f"{kind.rpartition('/')[2]} {100 * share(kind):.0f}" for kind in team.kinds)
 
 
 def said(team: Measured) -> float:

@@ -56,7 +56,9 @@ TOPOLOGIES: dict[str, Topology] = {
         play=self_consistency, roles=_SAMPLER, summary="one agent answers n times, vote"
     ),
     "self_refine": Topology(
-        play=self_refine, roles=_ACTOR, summary="one agent criticises and refines its own answer"
+        play=self_refine,
+        roles=_ACTOR,
+        summary="one agent criticises and refines its own answer until it finds no error",
     ),
     "step_back": Topology(
         play=step_back, roles=_ACTOR, summary="principles first, then the answer"

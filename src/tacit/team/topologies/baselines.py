@@ -5,6 +5,7 @@ Self-consistency (Wang et al., 2022), self-refine (Madaan et al., 2023), step-ba
 (Yuan et al., 2024) follow their published descriptions with prompts of our own.
 """
 
+from tacit.team.feedback import finds_no_error
 from tacit.team.team import Team
 from tacit.team.vote import majority
 from tacit.types import Message, Task
@@ -16,11 +17,14 @@ async def self_consistency(task: Task, team: Team, samples: int = 8) -> Message:
 
 
 async def self_refine(task: Task, team: Team, rounds: int = 2) -> Message:
+    """It ends after so many rounds, or when the feedback finds nothing wrong."""
     draft = await team.actor.ask(task.question)
     for number in range(1, rounds + 1):
         feedback = await team.actor.ask(
             task.question, part="self_critic", draft=draft, round=number
         )
+        if finds_no_error(feedback.text):
+            break
         draft = await team.actor.ask(
             task.question,
             part="refiner",

@@ -1,0 +1,77 @@
+"""The teams that test honesty: who is told what, and what the Actor hears."""
+
+import pytest
+
+from experiments.topologies import MISJUDGE
+from scripted_teams import SILENT, TASK, order, play, scripted, system, user
+from tacit.errors import ConfigError
+from tacit.team.prompts import PARTS, SILENCE_SENTENCE
+
+CRITIC_DISPUTED = "experiments.topologies:critic_disputed"
+DIALOGUE_TOLD = "experiments.topologies:dialogue_told"
+OTHER = "You, {agent}, help your team."
+REVISED = ["draft 42", r"\boxed{42}"]
+
+
+async def test_only_the_speakers_of_a_dialogue_are_told_something_else() -> None:
+    scripts = {"agent": ["a1", SILENT, "b1", SILENT, r"\boxed{42}"]}
+    count = {"count": 2}
+    usual = await play(scripted("dialogue", scripts, agent=count))
+    other = await play(scripted(DIALOGUE_TOLD, scripts, options={"told": OTHER}, agent=count))
+    assert [system(call) for call in other.calls[:2]] == [
+        f"You, {name}, help your team. {SILENCE_SENTENCE}" for name in ("agent 1", "agent 2")
+    ]
+    assert other.calls[-1].messages == usual.calls[-1].messages, "the answerer"
+    assert [user(call) for call in other.calls] == [user(call) for call in usual.calls]
+    assert order(other) == order(usual) and other.answer == usual.answer
+    assert [c.silent for c in other.calls] == [False, True, False, True, False]
+    assert [c.round for c in other.calls] == [c.round for c in usual.calls]
+
+
+async def test_a_dialogue_told_otherwise_still_ends_when_nobody_speaks() -> None:
+    options = {"told": OTHER, "rounds": 9}
+    roster = scripted(
+        DIALOGUE_TOLD, {"agent": [SILENT, SILENT, "x"]}, options=options, agent={"count": 2}
+    )
+    episode = await play(roster)
+    assert [call.part for call in episode.calls] == ["speaker", "speaker", "answerer"]
+    assert user(episode.calls[-1]) == TASK.question
+
+
+def test_what_the_speakers_are_told_must_be_given() -> None:
+    with pytest.raises(ConfigError, match="needs `told"):
+        scripted(DIALOGUE_TOLD, {"agent": []}, agent={"count": 2})
+
+
+async def test_the_actor_hears_the_wrong_comment_and_then_the_critic() -> None:
+    scripts = {"actor": REVISED, "saboteur": ["it is 41"], "critic": ["it is right"]}
+    episode = await play(scripted(CRITIC_DISPUTED, scripts, saboteur={"system": MISJUDGE}))
+    assert order(episode) == [
+        ("actor", "solver"),
+        ("saboteur", "critic"),
+        ("critic", "critic"),
+        ("actor", "reviser"),
+    ]
+    draft, wrong, critic, revision = episode.calls
+    assert system(wrong) == MISJUDGE
+    assert system(critic) == f"{PARTS['critic']} {SILENCE_SENTENCE}"
+    assert user(wrong) == user(critic), "the critic has not heard the saboteur"
+    assert "<draft>\ndraft 42\n</draft>" in user(critic)
+    comments = "<comment>\nit is 41\n</comment>\n<comment>\nit is right\n</comment>"
+    assert comments in user(revision) and "<draft>\ndraft 42\n</draft>" in user(revision)
+    assert user(draft) == TASK.question and episode.answer == r"\boxed{42}"
+
+
+async def test_a_silent_critic_or_none_leaves_the_wrong_comment_alone() -> None:
+    scripts = {"actor": REVISED, "saboteur": ["it is 41"]}
+    alone = await play(scripted(CRITIC_DISPUTED, scripts))
+    quiet = await play(scripted(CRITIC_DISPUTED, scripts | {"critic": [SILENT]}))
+    assert [call.agent for call in alone.calls] == ["actor", "saboteur", "actor"]
+    assert user(alone.calls[-1]).count("<comment>") == 1
+    assert quiet.calls[-1].messages == alone.calls[-1].messages
+    assert quiet.calls[2].silent and quiet.answer == alone.answer == r"\boxed{42}"
+
+
+async def test_the_wrong_commentator_may_not_be_silent() -> None:
+    episode = await play(scripted(CRITIC_DISPUTED, {"actor": REVISED, "saboteur": [SILENT]}))
+    assert not episode.calls[1].silent and SILENT in user(episode.calls[-1])
