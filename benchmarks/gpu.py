@@ -137,7 +137,23 @@ def _small(asked: argparse.Namespace, **changed: Any) -> Setting:
 
 def cycle(asked: argparse.Namespace) -> Numbers:
     """One learning cycle, ours and TRL's in turn."""
-    return compare(_small(asked), asked.cycles, warmup=2)
+    setting = _small(asked)
+    found = compare(setting, asked.cycles, warmup=2)
+    found["ours"] |= _shares(found["ours"], open_model(setting), setting, ceilings(asked))
+    return found
+
+
+def _shares(ours: Numbers, loaded: Any, setting: Setting, best: Numbers) -> Numbers:
+    """What decoding had to read and learning to multiply, over what the card does at best."""
+    phases, prompts = ours["phases"], ours["prompt_tokens_each"][0]
+    decoded = {"tokens": setting.generated, "seconds": phases["generate"]}
+    read = _read_per_s(decoded, loaded, setting.completions, prompts)
+    fed = setting.generated + prompts / setting.group
+    flops = 6 * _multiplied_weights(loaded.module) * fed / phases["update"]
+    return {
+        "decode_share_of_bandwidth": read / best["bytes_per_s"],
+        "update_share_of_product": flops / best["flops_per_s"],
+    }
 
 
 def queue(asked: argparse.Namespace) -> Numbers:
@@ -183,18 +199,19 @@ async def _decode(asked: argparse.Namespace) -> Numbers:
         await engine.close()
     weights = sum(w.numel() * w.element_size() for w in loaded.module.parameters())
     found["weights_gib"] = weights / 2**30
-    found["share_of_bandwidth"] = _read_per_s(found["base"], loaded, prompts) / bandwidth
+    read = _read_per_s(found["base"], loaded, len(prompts), sum(map(len, prompts)))
+    found["share_of_bandwidth"] = read / bandwidth
     found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return found
 
 
-def _read_per_s(base: Numbers, loaded: Any, prompts: list[tuple[int, ...]]) -> float:
+def _read_per_s(base: Numbers, loaded: Any, rows: int, prompt_tokens: int) -> float:
     """Bytes a second that decoding had to read at least: weights each step, keys and values."""
     config = loaded.module.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     token = 4 * config.num_hidden_layers * config.num_key_value_heads * width
-    rows, steps = len(prompts), base["tokens"] // len(prompts)
-    held = sum(map(len, prompts)) + rows * steps / 2
+    steps = base["tokens"] // rows
+    held = prompt_tokens + rows * steps / 2
     weights = 2 * _multiplied_weights(loaded.module)
     return float(steps * (weights + token * held) / base["seconds"])
 

@@ -271,6 +271,8 @@ class TrainConfig(Section):
     """Rounds of fresh tasks drawn to replace groups without a signal; 0 is off."""
     microbatch_tokens: PositiveInt = 8192
     gradient_checkpointing: bool = False
+    compile: bool = False
+    """`torch.compile`, where learning has no forward pass of our own; the first steps are slow."""
     concurrency: PositiveInt = 256
     evaluate_every: NonNegativeInt = 20
     """0: only at the end."""

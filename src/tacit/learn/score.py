@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from tacit.learn.packed import flat, pack, placed
 
 LOGITS_AT_ONCE = 2**25
 """Elements of the (tokens × vocabulary) block that exists at a time."""
+
+_COMPILED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""By module, so that a copy of one does not go on computing with its weights."""
 
 Ids = Sequence[int]
 
@@ -75,6 +79,19 @@ def packs(module: Any) -> bool:
     return module.config.model_type in FAMILIES and can_stream(module)
 
 
+def compile_forward(module: Any) -> str | None:
+    """Have padded forward passes compiled, at their first use; why not, where there are none."""
+    if packs(module):
+        return "it learns by a forward pass of our own"
+    _COMPILED[module] = torch.compile(_body(module), dynamic=True)
+    return None
+
+
+def _body(module: Any) -> Any:
+    """What gives the last hidden states, or logits where a family's head is not plain."""
+    return module.base_model if module.config.model_type in FAMILIES else module
+
+
 @contextmanager
 def passes(module: Any) -> Iterator[None]:
     """Backward passes with layers computed again must run in here, as the forward ones did."""
@@ -104,12 +121,12 @@ def _padded_hidden(
     module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
 ) -> Tensor:
     """The last hidden states (or logits, where a family's head is not plain) that predict."""
-    body = module.base_model if module.config.model_type in FAMILIES else module
+    body = _body(module)
     rows = [[*prompt, *output[:-1]] for prompt, output in messages]
     width = max(map(len, rows))
     ids_BW = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
     with _recomputed(module):
-        result = body(input_ids=ids_BW, use_cache=False)
+        result = _COMPILED.get(module, body)(input_ids=ids_BW, use_cache=False)
     states: Tensor = result.last_hidden_state if body is not module else result.logits
     places = [
         (row, column)

@@ -1,5 +1,6 @@
 """What a training run is made of: tasks, frozen engines, policies and their engines."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
+from tacit.learn.score import compile_forward
 from tacit.learn.update import Updater
 from tacit.session import grader_of, tasks_of
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.judge import Grader
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -262,6 +266,8 @@ def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
     module: Any = policy.loaded.module
     if config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
+    if config.train.compile and (reason := compile_forward(module)):
+        log.warning("train.compile changes nothing for `%s`: %s", policy.base.name, reason)
     return Updater(
         policy=policy,
         loss=config.loss,
