@@ -387,7 +387,7 @@ def _item_1() -> Iterable[Experiment]:
         name="hint",
         item=1,
         title="AgentPO, trained hint",
-        minutes=10,
+        minutes=8,
         config=_HINT,
         evaluations=_hint_checks(GSM8K),
         seeds=(0, 1, 2),
@@ -396,7 +396,7 @@ def _item_1() -> Iterable[Experiment]:
         name="hint-budget",
         item=1,
         title="AgentPO, trained hint under a budget of tokens",
-        minutes=8,
+        minutes=5,
         config=merged(_HINT, {"budget": {"tokens": HINT_BUDGET, "rate": 0.03}}),
         evaluations=_on(GSM8K, trained=hint(trained=True)),
     )
@@ -414,7 +414,7 @@ def _item_1() -> Iterable[Experiment]:
         name="hint-varied",
         item=1,
         title="AgentPO, the headline's hinter on varied problems",
-        minutes=8,
+        minutes=6,
         config=merged(_HINT, varied),
         evaluations=_on(GSM8K, trained=hint(trained=True)),
     )
@@ -438,7 +438,7 @@ def _item_1() -> Iterable[Experiment]:
         name="critic",
         item=1,
         title="AgentPO, trained critic",
-        minutes=15,
+        minutes=8,
         config=_trained(critic(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
         evaluations=_critic_checks(GSM8K),
     )
@@ -450,7 +450,7 @@ def _item_2() -> Iterable[Experiment]:
             name=f"silence-{mode}",
             item=2,
             title=f"A hinter that may be silent, exploration `{mode}`",
-            minutes=10,
+            minutes=8,
             config=merged(_SILENT_HINT, {"silence": {"exploration": mode}}),
             evaluations=(
                 _hint_checks(GSM8K, silent=True)
@@ -487,7 +487,7 @@ def _item_3() -> Iterable[Experiment]:
         name="gspo",
         item=3,
         title="Agent-GSPO: three agents, one policy, budgets of tokens and turns",
-        minutes=14,
+        minutes=9,
         config=_DIALOGUE,
         budget_share=BUDGET_SHARE,
         evaluations={
@@ -526,7 +526,7 @@ def _item_3() -> Iterable[Experiment]:
             name=f"gspo-{name}",
             item=3,
             title=f"Dialogue control: {title}",
-            minutes=11,
+            minutes=6,
             config=merged(_DIALOGUE, change),
             budget_share=None if name == "no-cost" else BUDGET_SHARE,
             evaluations=main,
@@ -536,7 +536,7 @@ def _item_3() -> Iterable[Experiment]:
         name="gspo-math",
         item=3,
         title="Agent-GSPO on MATH",
-        minutes=18,
+        minutes=10,
         budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,
@@ -554,7 +554,7 @@ def _item_5() -> Iterable[Experiment]:
         name="actor-finetune",
         item=5,
         title="The Actor itself trained, alone, same samples and steps",
-        minutes=9,
+        minutes=5,
         config=_trained(solo(tokens=TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
         evaluations=_on(GSM8K, trained=solo(trained=True)),
     )
@@ -652,7 +652,7 @@ def _item_7() -> Iterable[Experiment]:
         name="gspo-code",
         item=7,
         title="Agent-GSPO trained on MBPP's training split",
-        minutes=18,
+        minutes=9,
         budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,
@@ -673,7 +673,7 @@ def _item_7() -> Iterable[Experiment]:
         name="gspo-strategyqa",
         item=7,
         title="Agent-GSPO trained on StrategyQA's training split",
-        minutes=12,
+        minutes=6,
         budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,
