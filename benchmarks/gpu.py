@@ -4,10 +4,11 @@
         --out benchmarks/results/gpu.json
 
 Sections: `ceilings` (copy bandwidth, 8192³ bf16 product), `cycle` (one learning cycle of the small
-model, ours and TRL's taking turns), `queue` (512 to 4,096 waiting sequences), `decode` (the large
-model, 256 rows, 512 tokens for each GSM8K question), `update` (its full fine-tuning at 512 tokens),
-`team` (512 episodes of hint-actor with an adapter, by phase), `start` (seconds from launch to the
-first finished cycle, kernels compiled before and not). One that fails says so; the others go on.
+model, ours and TRL's taking turns), `saving` (the same with gradient checkpointing), `queue` (512
+to 4,096 waiting sequences), `decode` (the large model, 256 rows, 512 tokens for each GSM8K
+question), `update` (its full fine-tuning at 512 tokens), `team` (512 episodes of hint-actor with an
+adapter, by phase), `start` (seconds from launch to the first finished cycle, kernels compiled
+before and not). One that fails says so; the others go on.
 Sections that are not asked for stay as they are in the file, each with its date.
 """
 
@@ -141,6 +142,11 @@ def cycle(asked: argparse.Namespace) -> Numbers:
     found = compare(setting, asked.cycles, warmup=2)
     found["ours"] |= _shares(found["ours"], open_model(setting), setting, ceilings(asked))
     return found
+
+
+def saving(asked: argparse.Namespace) -> Numbers:
+    """The same with gradient checkpointing, TRL's default, in both: less memory, more time."""
+    return compare(_small(asked, checkpointing=True), 2, warmup=1)
 
 
 def _shares(ours: Numbers, loaded: Any, setting: Setting, best: Numbers) -> Numbers:
@@ -373,6 +379,7 @@ def start(asked: argparse.Namespace) -> Numbers:
 SECTIONS: dict[str, Callable[[argparse.Namespace], Numbers]] = {
     "ceilings": ceilings,
     "cycle": cycle,
+    "saving": saving,
     "queue": queue,
     "decode": decode,
     "update": update,
