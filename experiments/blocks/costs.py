@@ -113,7 +113,7 @@ def pending(results: Results, item: str) -> str:
         if one.item != int(item):
             continue
         runs = results.seeds(one.name)
-        missing = [seed for seed in one.seeds if not (runs.get(seed) or {}).get("finished")]
+        missing = [seed for seed in one.seeds if seed not in runs or _unmeasured(one, runs[seed])]
         if not missing:
             continue
         begun = [
