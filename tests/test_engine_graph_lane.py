@@ -194,11 +194,11 @@ async def test_the_cancelled_make_room(cuda: Any) -> None:
 async def test_as_talks_grow_longer_so_do_the_rows_if_there_is_room(
     cuda: Any, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
-    """The first ask for little and are still at work when those come who ask for much."""
+    """Those who ask for much begin one after another, so that some row is always at work."""
     if not room:
         block = importlib.import_module(f"{CUDA}.block")
         monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: 29)
-    lane, short, long = new_lane(cuda, 8), tickets(8), tickets(30, tokens=180)
+    lane, short, long = new_lane(cuda, 8), tickets(4), tickets(30, tokens=180)
     lane.waiting.extend(short)
     lane.step()
     lane.waiting.extend(long)

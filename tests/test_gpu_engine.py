@@ -189,7 +189,7 @@ async def test_a_pool_too_small_for_all_rows_still_serves_everyone(
 
 async def test_rows_grow_with_the_talks_and_nothing_drawn_is_lost() -> None:
     calm = LocalEngine(on_gpu(tiny_model()), rows=64)
-    short = requests(calm, 16)
+    short = requests(calm, 4)  # so that a long one begins beside them
     long = requests(calm, 40, max_tokens=300, temperature=1.0, top_p=1.0)
     expected = [*await asyncio.gather(*map(calm.generate, long)), *await ask(calm, short)]
     engine = LocalEngine(on_gpu(tiny_model()), rows=16)

@@ -42,8 +42,8 @@ class GraphLane:
         self._count, self._context, self._version = rows, context, version
         self._rows: list[Ticket | None] = []
         self._block: Block | None = None
-        self._ran_out = False
-        """Whether someone waited for pages while a row was free."""
+        self._outgrown = False
+        """Whether pages ran out for a request longer than those that the rows were made for."""
         # the thread that launches kernels lets go of the interpreter at each of them, and would
         # wait for it five milliseconds whenever somebody else is at work
         sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
@@ -121,33 +121,22 @@ class GraphLane:
         """The rows and their cache, large enough for those who wait."""
         if self._block and any(self._rows):
             return self._block
-        if self._block and self._too_small(self._block):
+        need = max((pages_for(_reach(ticket)) for ticket in self.waiting), default=1)
+        if self._block and need > LONGER * self._block.pages_a_row:
             self._close()
-        self._ran_out = False
+        self._outgrown = False
         if self._block is None:
             model = FusedModel(self._module, self._context)
-            need = self._longest()
             self._block = Block(model, self._count, need, pages_for(self._context), self._ends)
             self._rows = [None] * self._count
         return self._block
-
-    def _longest(self) -> int:
-        return max((pages_for(_reach(ticket)) for ticket in self.waiting), default=1)
-
-    def _too_small(self, block: Block) -> bool:
-        return self._longest() > LONGER * block.pages_a_row
-
-    def _to_be_emptied(self, block: Block) -> bool:
-        """Talks grow: pages ran out for requests longer than those that the rows were made for."""
-        grows = self._ran_out and not block.memory_is_full and any(self._rows)
-        return grows and self._too_small(block)
 
     def _pick(self, block: Block) -> list[tuple[int, Ticket, Prompt]]:
         """Give free rows to those who wait, with the pages for all that they may draw."""
         picked: list[tuple[int, Ticket, Prompt]] = []
         free = [row for row, ticket in enumerate(self._rows) if ticket is None]
-        if self._to_be_emptied(block):
-            return picked
+        if self._outgrown and any(self._rows):
+            return picked  # until all rows are free and can be made anew
         while self.waiting and len(picked) < len(free):
             ticket, row, reach = self.waiting[0], free[len(picked)], _reach(self.waiting[0])
             prompt = None
@@ -157,7 +146,8 @@ class GraphLane:
                 self._rows[row] = ticket
                 picked.append((row, ticket, prompt))
             elif not ticket.cancelled and any(self._rows):
-                self._ran_out = True
+                longer = pages_for(reach) > LONGER * block.pages_a_row
+                self._outgrown = longer and not block.memory_is_full
                 break  # until pages come back
             else:
                 memory = f"{self._name}: {reach} tokens do not fit into the GPU's memory"
