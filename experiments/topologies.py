@@ -3,7 +3,7 @@
 Each is the shipped topology with one thing changed, so that a difference has one cause.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from tacit.team.roster import Role, Topology
@@ -83,28 +83,14 @@ async def _critic_disputed(task: Task, team: Team) -> Message:
 
 async def _dialogue_reworded(task: Task, team: Team, rounds: int = 2) -> Message:
     agents = team.all("agent")
-    transcript: list[Message] = []
-    for number in range(rounds):
-        before = len(transcript)
-        for agent in agents:
-            message = await agent.ask(task.question, messages=transcript, round=number)
-            if not message.silent:
-                transcript.append(await _reworded(message, team, number))
-        if len(transcript) == before:
-            break
-    return await _concluded(task, agents[0], transcript, rounds)
+    said = await _talk(task, agents, rounds, lambda message, n: _reworded(message, team, n))
+    return await _concluded(task, agents[0], said, rounds)
 
 
 async def _dialogue_disputed(task: Task, team: Team, rounds: int = 2) -> Message:
     """The last seat is a frozen agent that argues for something wrong."""
     agents = [*team.all("agent"), team.saboteur]
-    transcript: list[Message] = []
-    for number in range(rounds):
-        for agent in agents:
-            message = await agent.ask(task.question, messages=transcript, round=number)
-            if not message.silent:
-                transcript.append(message)
-    return await _concluded(task, agents[0], transcript, rounds)
+    return await _concluded(task, agents[0], await _talk(task, agents, rounds), rounds)
 
 
 async def _dialogue_told(task: Task, team: Team, told: str, rounds: int = 2) -> Message:
@@ -114,16 +100,26 @@ async def _dialogue_told(task: Task, team: Team, told: str, rounds: int = 2) -> 
     which the answer must be given.
     """
     agents = [_told(agent, told) for agent in team.all("agent")]
+    return await _concluded(task, team.agent, await _talk(task, agents, rounds), rounds)
+
+
+async def _talk(
+    task: Task,
+    agents: Sequence[Seat],
+    rounds: int,
+    heard: Callable[[Message, int], Awaitable[Message]] | None = None,
+) -> list[Message]:
+    """The shipped dialogue up to its answer; `heard` is what becomes of a message on its way."""
     transcript: list[Message] = []
     for number in range(rounds):
         before = len(transcript)
         for agent in agents:
             message = await agent.ask(task.question, messages=transcript, round=number)
             if not message.silent:
-                transcript.append(message)
+                transcript.append(await heard(message, number) if heard else message)
         if len(transcript) == before:
             break
-    return await _concluded(task, team.agent, transcript, rounds)
+    return transcript
 
 
 def _told(seat: Seat, system: str) -> Seat:

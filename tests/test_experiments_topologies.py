@@ -7,8 +7,9 @@ from scripted_teams import SILENT, TASK, order, play, scripted, system, user
 from tacit.errors import ConfigError
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
 
-CRITIC_DISPUTED = "experiments.topologies:critic_disputed"
-DIALOGUE_TOLD = "experiments.topologies:dialogue_told"
+HERE = "experiments.topologies"
+CRITIC_DISPUTED = f"{HERE}:critic_disputed"
+DIALOGUE_TOLD = f"{HERE}:dialogue_told"
 OTHER = "You, {agent}, help your team."
 REVISED = ["draft 42", r"\boxed{42}"]
 
@@ -26,6 +27,26 @@ async def test_only_the_speakers_of_a_dialogue_are_told_something_else() -> None
     assert order(other) == order(usual) and other.answer == usual.answer
     assert [c.silent for c in other.calls] == [False, True, False, True, False]
     assert [c.round for c in other.calls] == [c.round for c in usual.calls]
+
+
+async def test_in_a_reworded_dialogue_nobody_hears_what_was_said() -> None:
+    agents = {"agent": ["a1", SILENT, SILENT, SILENT, r"\boxed{42}"], "paraphraser": ["a one"]}
+    episode = await play(scripted(f"{HERE}:dialogue_reworded", agents, agent={"count": 2}))
+    assert [call.agent for call in episode.calls] == [
+        "agent 1", "paraphraser", "agent 2", "agent 1", "agent 2", "agent 1",
+    ]  # fmt: skip
+    assert user(episode.calls[1]) == "a1"
+    for call in episode.calls[2:]:
+        assert "a one" in user(call) and "a1" not in user(call)
+
+
+async def test_a_wrong_agent_speaks_last_in_every_round() -> None:
+    agents = {"agent": ["a1", SILENT, r"\boxed{42}"], "saboteur": ["no: 41", "41!"]}
+    episode = await play(scripted(f"{HERE}:dialogue_disputed", agents, agent={"count": 1}))
+    assert [call.agent.split()[0] for call in episode.calls] == [
+        "agent", "saboteur", "agent", "saboteur", "agent",
+    ]  # fmt: skip
+    assert all(words in user(episode.calls[-1]) for words in ("a1", "no: 41", "41!"))
 
 
 async def test_a_dialogue_told_otherwise_still_ends_when_nobody_speaks() -> None:
