@@ -18,6 +18,7 @@ from learn_parts import (
     weights_of,
 )
 from tacit.learn.batch import Choice, Row, bundle, microbatches, split
+from tacit.learn.prefixes import LEAST
 
 
 def row(sequence: int, context: int | None = None, *, prompt: int = 3, output: int = 2) -> Row:
@@ -120,6 +121,20 @@ def test_a_prompt_without_padding_counts_once_for_those_beside_each_other() -> N
     packed = microbatches(bundle(rows, []), 9 + 2 + 5, padded=False)
     assert [[one.rows for one in some] for some in packed] == [[(3,), (1,)], [(2,), (0,)]]
     assert len(microbatches(bundle(rows, []), 9 + 2 + 5 - 1, padded=False)) == 3
+
+
+def test_what_prompts_begin_with_counts_once_for_those_beside_each_other() -> None:
+    alike, other = ids(1, LEAST), ids(2, LEAST)
+    prompts = [alike + ids(3, 9), other, alike, alike[:-1] + other]
+    rows = [replace(row(n, output=2), prompt_ids=prompt) for n, prompt in enumerate(prompts)]
+    apart = 2 * LEAST - 1 + 2
+    beside = LEAST + 2 + 9 + 2
+    assert beside < apart + LEAST
+    cut = microbatches(bundle(rows, []), beside, padded=False)
+    assert {(2,), (0,)} in [{one.rows for one in some} for some in cut]
+    assert all(len(some) == 1 for some in microbatches(bundle(rows, []), beside - 1, padded=False))
+    (whole,) = bundle([replace(one, sequence=0) for one in rows], [])
+    assert whole.tokens == beside + apart + LEAST + 2
 
 
 @pytest.mark.parametrize("loss", ["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tacit.learn.packed import Pack, pack
+from tacit.learn.prefixes import LEAST
 
 Said = list[tuple[list[int], list[int]]]
 
@@ -23,28 +24,39 @@ def messages(count: int, group: int) -> Said:
     return made
 
 
-def seen_by_each(packed: Pack) -> list[set[int]]:
-    """Which ids the attention of each place sees, by the two calls that it consists of."""
+def conversations(count: int, turns: int) -> Said:
+    """Prompts that begin alike and go on from each other, in no order; some say one token."""
+    dice, fresh = random.Random(1), iter(range(10**6))
+    made: Said = []
+    question = [next(fresh) for _ in range(LEAST)]
+    for _ in range(count):
+        prompt = [*question, next(fresh)]
+        for _ in range(turns):
+            output = [next(fresh) for _ in range(dice.randrange(1, 5))]
+            made.append(([*prompt, next(fresh)], output))
+            prompt += [next(fresh) for _ in range(dice.randrange(1, 2 * LEAST))]
+        made += [(prompt, [next(fresh)]), (prompt, [next(fresh), next(fresh)])]
+    dice.shuffle(made)
+    return made
+
+
+def seen_by_each(packed: Pack) -> list[list[int]]:
+    """Which ids the attention of each place sees, in their order."""
     ids = packed.ids_T.tolist()
-    seen: list[set[int]] = [set() for _ in ids]
-    ends = packed.segments.ends.tolist()
-    for first, last in pairwise(ends):
+    keys = range(len(ids)) if packed.keys_K is None else packed.keys_K.tolist()
+    seen = []
+    asking, asked = pairwise(packed.asking.ends.tolist()), pairwise(packed.asked.ends.tolist())
+    for (first, last), (start, end) in zip(asking, asked, strict=True):
         for place in range(first, last):
-            seen[place] |= set(ids[first : place + 1])
-    if packed.shared is not None:
-        keys, outputs, asked, given = packed.shared
-        assert given.ends[-1] == keys and asked.ends[-1] == len(ids) - outputs
-        for number in range(len(asked.ends) - 1):
-            a, b = asked.ends[number : number + 2].tolist()
-            c, d = given.ends[number : number + 2].tolist()
-            for place in range(outputs + a, outputs + b):
-                seen[place] |= set(ids[c:d])
+            seen.append([ids[key] for key in keys[start : end - (last - 1 - place)]])
     return seen
 
 
-@pytest.mark.parametrize("group", [1, 2, 4])
-def test_each_output_token_is_predicted_from_its_prompt_and_what_came_before(group: int) -> None:
-    said = messages(5, group)
+SAID = [messages(5, 1), messages(5, 2), messages(5, 4), conversations(4, 3)]
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_each_output_token_is_predicted_from_its_prompt_and_what_came_before(said: Said) -> None:
     packed = pack(said, torch.device("cpu"))
     seen, ids, positions = seen_by_each(packed), packed.ids_T.tolist(), packed.positions_T.tolist()
     places = iter(packed.predicts_N.tolist())
@@ -54,7 +66,7 @@ def test_each_output_token_is_predicted_from_its_prompt_and_what_came_before(gro
             before = [*prompt, *output[:number]]
             assert ids[place] == before[-1]
             assert positions[place] == len(before) - 1
-            assert seen[place] == set(before)
+            assert seen[place] == before
     assert next(places, None) is None
 
 
@@ -63,12 +75,22 @@ def test_a_shared_prompt_is_there_once_and_nothing_is_padded() -> None:
     prompts = {tuple(prompt) for prompt, _ in said}
     tokens = sum(map(len, prompts)) + sum(len(output) - 1 for _, output in said)
     packed = pack(said, torch.device("cpu"))
-    assert len(packed.ids_T) == tokens == packed.segments.ends[-1]
-    lengths = packed.segments.ends.diff()
-    assert lengths.min() > 0 and lengths.max() == packed.segments.longest
+    assert len(packed.ids_T) == tokens == packed.asking.ends[-1]
+    lengths = packed.asking.ends.diff()
+    assert lengths.min() > 0 and lengths.max() == packed.asking.longest
+
+
+def test_prompts_that_go_on_from_each_other_are_computed_once() -> None:
+    question, said = list(range(LEAST)), list(range(100, 100 + LEAST))
+    first, later = [*question, 1], [*question, *said, 2]
+    other = [*question, *said[:-1], 3]
+    packed = pack([(later, [4, 5]), (first, [6, 7]), (other, [8])], torch.device("cpu"))
+    assert sorted(packed.ids_T.tolist()) == sorted([*question, 1, 6, *said, 2, 4, *said[:-1], 3])
+    beside = [([9, *question], [1]), (list(range(LEAST - 1)), [2]), (first, [3])]
+    assert pack(beside, torch.device("cpu")).keys_K is None
 
 
 def test_messages_of_one_token_share_nothing_but_their_prompt() -> None:
     packed = pack([([1, 2, 3], [4]), ([1, 2, 3], [5])], torch.device("cpu"))
     assert packed.ids_T.tolist() == [1, 2, 3] and packed.predicts_N.tolist() == [2, 2]
-    assert packed.shared is None
+    assert packed.asking.ends.tolist() == [0, 3] == packed.asked.ends.tolist()

@@ -30,6 +30,12 @@ SHARED: Messages = [
     *((ids(2, 11), (*ids(seed, 2 + seed % 3), EOS)) for seed in range(30, 34)),
 ]
 
+GOING_ON: Messages = [
+    (ids(1, length) + ids(seed, 3), (*ids(seed + 1, 1 + seed % 4), EOS))
+    for seed, length in enumerate((20, 60, 40, 60, 0, 40, 20), start=40)
+]
+"""Prompts of a conversation: the later ones go on from the earlier, and then part."""
+
 
 def by_hand(module: Any, messages: Messages) -> list[torch.Tensor]:
     """One message at a time, all logits: token t of the output is predicted one place before it."""
@@ -52,7 +58,7 @@ def gradients(module: Any, values: Sequence[torch.Tensor]) -> dict[str, torch.Te
     return dict(zip(names, torch.autograd.grad(total, weights), strict=True))
 
 
-@pytest.mark.parametrize("messages", [RAGGED, SHARED, RAGGED + SHARED])
+@pytest.mark.parametrize("messages", [RAGGED, SHARED, RAGGED + SHARED + GOING_ON])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "smollm3", "mistral", "gpt2"])
 def test_scores_and_gradients_are_those_of_whole_logits(
     kind: str, messages: Messages, monkeypatch: pytest.MonkeyPatch

@@ -1,19 +1,15 @@
 """Attention within a pack of messages, by the flash kernel that comes with torch.
 
-What an output attends to, itself and its prompt, takes two calls. Softmax over both is their mean
-weighted by exp(log-sum-exp). The kernel's backward pass is given the *joint* result and
-log-sum-exp, which makes its probabilities the joint ones, so the two gradients add up exactly.
+The keys and values of shared segments are copied to each segment that goes on from them: with few
+heads of keys that is little beside the rest, and one causal call is then all there is to compute.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from tacit.learn.packed import Pack, Ragged
+from tacit.learn.packed import Pack
 
 
 def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
@@ -22,45 +18,15 @@ def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) ->
     return attended
 
 
-@triton.jit
-def _merge(
-    out, lse, more, more_lse, lse_stride, more_stride, heads, width,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    token = tl.program_id(0).to(tl.int64)
-    head, column = tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    real = head < heads
-    a = tl.load(lse + head * lse_stride + token, mask=real, other=0.0)
-    b = tl.load(more_lse + head * more_stride + token, mask=real, other=0.0)
-    high = tl.maximum(a, b)
-    joint = high + tl.log(tl.exp(a - high) + tl.exp(b - high))
-    tl.store(lse + head * lse_stride + token, joint, mask=real)
-    place = (token * heads + head)[:, None] * width + column[None, :]
-    inside = real[:, None] & (column < width)[None, :]
-    mine = tl.load(out + place, mask=inside, other=0.0)
-    theirs = tl.load(more + place, mask=inside, other=0.0).to(tl.float32)
-    mixed = mine.to(tl.float32) * tl.exp(a - joint)[:, None] + theirs * tl.exp(b - joint)[:, None]
-    tl.store(out + place, mixed.to(mine.dtype), mask=inside)
-
-
-def merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
-    """Join two results of attention over different keys, in place: [tokens, heads, width]."""
-    tokens, heads, width = out.shape
-    _merge[(tokens,)](
-        out, lse, more, more_lse, lse.stride(0), more_lse.stride(0), heads, width,
-        ROWS=triton.next_power_of_2(heads), BLOCK=triton.next_power_of_2(width), num_warps=2,
-    )  # fmt: skip
-
-
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
-        whole = packed.segments
-        out, lse, *noise = _flash(q, k, v, whole, whole, True, scale)
-        if packed.shared is not None:
-            keys, first, asked, given = packed.shared
-            there, there_lse, *_ = _flash(q[first:], k[:keys], v[:keys], asked, given, False, scale)
-            merge(out[first:], lse[:, first:], there, there_lse)
+        # the last query of each segment stands at its last key: so the kernel aligns them
+        out: Tensor
+        out, lse, *noise, _ = torch.ops.aten._flash_attention_forward(
+            q, _copied(k, packed), _copied(v, packed), *_sizes(packed), 0.0, True, False,
+            scale=scale,
+        )  # fmt: skip
         ctx.packed, ctx.scale = packed, scale
         ctx.save_for_backward(q, k, v, out, lse, *noise)
         return out
@@ -68,38 +34,27 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse, *noise = ctx.saved_tensors
-        whole, scale = ctx.packed.segments, ctx.scale
-        grad = grad.contiguous()
-        dq, dk, dv = _flash_back(grad, q, k, v, out, lse, whole, whole, True, noise, scale)
-        if ctx.packed.shared is not None:
-            keys, first, asked, given = ctx.packed.shared
-            more_q, more_k, more_v = _flash_back(
-                grad[first:], q[first:], k[:keys], v[:keys], out[first:],
-                lse[:, first:].contiguous(), asked, given, False, noise, scale,
-            )  # fmt: skip
-            dq[first:] += more_q
-            dk[:keys] += more_k
-            dv[:keys] += more_v
-        return dq, dk, dv, None, None
+        packed = ctx.packed
+        dq, dk, dv = torch.ops.aten._flash_attention_backward(
+            grad.contiguous(), q, _copied(k, packed), _copied(v, packed), out, lse,
+            *_sizes(packed), 0.0, True, *noise, scale=ctx.scale,
+        )  # fmt: skip
+        return dq, _gathered(dk, k, packed), _gathered(dv, v, packed), None, None
 
 
-def _flash(
-    q: Tensor, k: Tensor, v: Tensor, asked: Ragged, given: Ragged, causal: bool, scale: float
-) -> tuple[Tensor, ...]:
-    """(result, log-sum-exp [heads, queries], and what the backward pass wants besides)."""
-    out, lse, rng, unused, _ = torch.ops.aten._flash_attention_forward(
-        q, k, v, asked.ends, given.ends, asked.longest, given.longest, 0.0, causal, False,
-        scale=scale,
-    )  # fmt: skip
-    return out, lse, rng, unused
+def _sizes(packed: Pack) -> tuple[Tensor, Tensor, int, int]:
+    asking, asked = packed.asking, packed.asked
+    return asking.ends, asked.ends, asking.longest, asked.longest
 
 
-def _flash_back(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-    asked: Ragged, given: Ragged, causal: bool, noise: Sequence[Tensor], scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    gradients: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
-        grad, q, k, v, out, lse, asked.ends, given.ends, asked.longest, given.longest, 0.0, causal,
-        *noise, scale=scale,
-    )  # fmt: skip
-    return gradients
+def _copied(states: Tensor, packed: Pack) -> Tensor:
+    """The keys or values that each segment asks, one segment after the other."""
+    return states if packed.keys_K is None else states.index_select(0, packed.keys_K)
+
+
+def _gathered(gradient: Tensor, states: Tensor, packed: Pack) -> Tensor:
+    """The copies' gradients added up, in float32, where they came from."""
+    if packed.keys_K is None:
+        return gradient
+    whole = torch.zeros(states.shape, dtype=torch.float32, device=states.device)
+    return whole.index_add_(0, packed.keys_K, gradient.float()).to(states.dtype)

@@ -5,6 +5,9 @@ A row is one trained call. Rows whose ratio or whose silence is computed togethe
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+
+from tacit.learn.prefixes import counted_once
 
 Ids = tuple[int, ...]
 
@@ -48,7 +51,7 @@ class Bundle:
     width: int
     """Longest prompt plus output among them."""
     tokens: int
-    """Of all of them, equal prompts counted once."""
+    """Of all of them, what prompts have in common counted once."""
     prompt: Ids
     """Of the first of them."""
 
@@ -84,22 +87,23 @@ def _bundle(
     said = [(rows[i].prompt_ids, rows[i].output_ids) for i in some]
     said += [(choices[i].prompt_ids, choices[i].marker_ids) for i in others]
     width = max(len(prompt) + len(output) for prompt, output in said)
-    prompts = sum(map(len, {prompt for prompt, _ in said}))
-    tokens = prompts + sum(len(output) for _, output in said)
+    prompts = sorted(prompt for prompt, _ in said)
+    tokens = sum(len(prompt) + len(output) for prompt, output in said)
+    tokens -= sum(counted_once(*pair) for pair in pairwise(prompts))
     return Bundle(tuple(some), tuple(others), width, tokens, said[0][0])
 
 
 def microbatches(
     bundles: Iterable[Bundle], tokens: int, *, padded: bool = True
 ) -> list[list[Bundle]]:
-    """Bundles of like width together, so many tokens at most; a bundle is never cut.
+    """Bundles in pieces of so many tokens at most; a bundle is never cut.
 
-    Padded ones count as long as the longest beside them. Others stand beside those of the same
-    prompt, which counts once.
+    Padded ones stand beside those of like width, and count as long as the longest. Others stand
+    beside those whose prompts begin alike, which counts once.
     """
     cut: list[list[Bundle]] = []
     room = 0
-    for one in _widest_first(bundles) if padded else _by_prompt(bundles):
+    for one in sorted(bundles, key=_by_width if padded else _by_prompt):
         size = _size(one, cut[-1], padded) if cut else 0
         if not cut or size > room:
             cut.append([])
@@ -113,17 +117,15 @@ def microbatches(
 def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
     if padded:
         return one.height * (beside[0].width if beside else one.width)
-    again = beside and beside[-1].prompt == one.prompt
-    return one.tokens - (len(one.prompt) if again else 0)
+    return one.tokens - (counted_once(beside[-1].prompt, one.prompt) if beside else 0)
 
 
-def _widest_first(bundles: Iterable[Bundle]) -> list[Bundle]:
-    return sorted(bundles, key=lambda one: (-one.width, one.rows))
+def _by_width(one: Bundle) -> tuple[int, tuple[int, ...]]:
+    return -one.width, one.rows
 
 
-def _by_prompt(bundles: Iterable[Bundle]) -> list[Bundle]:
-    families = [_widest_first(some) for some in _families(bundles)]
-    return [one for some in sorted(families, key=lambda f: -f[0].width) for one in some]
+def _by_prompt(one: Bundle) -> tuple[Ids, int, tuple[int, ...]]:
+    return one.prompt, -one.width, one.rows
 
 
 def _families(bundles: Iterable[Bundle]) -> list[list[Bundle]]:

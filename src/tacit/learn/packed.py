@@ -1,8 +1,7 @@
-"""Messages as one stream of tokens without padding, a shared prompt computed once; for GPUs.
+"""Messages as one stream of tokens without padding, shared beginnings computed once; for GPUs.
 
-The stream is all prompts, then all outputs. A token of an output attends to its own output and to
-its prompt; `attention.py` computes that. For CPUs see `stream.py`. Laid out by numpy, since the GPU
-waits meanwhile.
+A token attends to its own segment and to those that it goes on from; `attention.py` computes that.
+For CPUs see `stream.py`. Laid out by numpy, since the GPU waits meanwhile.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Ids = Sequence[int]
+from tacit.learn.prefixes import Ids, forest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,58 +32,37 @@ class Pack:
     positions_T: Tensor
     predicts_N: Tensor
     """Where the state stands that predicts each output token, in the order of the messages."""
-    segments: Ragged
-    """Whole messages, or prompts and outputs apart where prompts are shared."""
-    shared: tuple[int, int, Ragged, Ragged] | None
-    """Tokens of shared prompts with outputs, of all prompts; queries and keys by prompt."""
+    asking: Ragged
+    """The segments."""
+    asked: Ragged
+    """By segment, the tokens that its last one attends to: `keys_K`, or itself without it."""
+    keys_K: Tensor | None
+    """Where those stand, where any is shared."""
 
 
 def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
     """Lay out each (prompt ids, output ids); the last output token is predicted, never fed."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for number, (prompt, _) in enumerate(messages):
-        groups.setdefault(tuple(prompt), []).append(number)
-    if len(groups) == len(messages):
-        return _apart(messages, device)
-    # prompts without a fed output go last, so that the others' keys are one piece
-    fed = {p: sum(len(messages[n][1]) - 1 for n in some) for p, some in groups.items()}
-    prompts = sorted(groups, key=lambda prompt: fed[prompt] == 0)
-    with_output = [prompt for prompt in prompts if fed[prompt]]
-    order = [number for prompt in prompts for number in groups[prompt]]
-    pieces = [*prompts, *(messages[number][1][:-1] for number in order)]
-    lengths = np.array([len(piece) for piece in pieces])
+    grown = forest(messages)
+    lengths = np.array([len(segment.ids) for segment in grown.segments])
+    depths = np.array([segment.depth for segment in grown.segments])
     starts = lengths.cumsum() - lengths
-    members = [len(groups[prompt]) for prompt in prompts]
-    known = np.repeat(lengths[: len(prompts)], members)
-    positions = _counted(np.append(np.zeros(len(prompts), np.int64), known), lengths)
-    last, begin = np.empty((2, len(messages)), np.int64)
-    last[order] = np.repeat((starts + lengths - 1)[: len(prompts)], members)
-    begin[order] = starts[len(prompts) :]
-    shared = (
-        sum(map(len, with_output)),
-        sum(map(len, prompts)),
-        _ragged([fed[prompt] for prompt in with_output], device),
-        _ragged([len(prompt) for prompt in with_output], device),
-    )
+    homes = np.array([grown.home(n, prompt) for n, (prompt, _) in enumerate(messages)])
+    known = np.array([len(prompt) for prompt, _ in messages])
+    leaves = np.array(grown.leaves)
+    last = starts[homes] + known - 1 - depths[homes]
+    begin = starts[leaves] + known - depths[leaves]
+    fed = lengths > 0
+    keys = None
+    if depths.any():
+        pieces = np.array([n for path in grown.paths() if fed[path[-1]] for n in path])
+        keys = placed(_counted(starts[pieces], lengths[pieces]), device)
     return Pack(
-        placed(flat(pieces), device),
-        placed(positions, device),
+        placed(flat([segment.ids for segment in grown.segments]), device),
+        placed(_counted(depths, lengths), device),
         placed(_predicts(messages, last, begin), device),
-        _ragged(lengths[lengths > 0], device),
-        shared if with_output else None,
-    )
-
-
-def _apart(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
-    lengths = np.array([len(prompt) + len(output) - 1 for prompt, output in messages])
-    begin = lengths.cumsum() - lengths + [len(prompt) for prompt, _ in messages]
-    pieces = [piece for prompt, output in messages for piece in (prompt, output[:-1])]
-    return Pack(
-        placed(flat(pieces), device),
-        placed(_counted(np.zeros(len(lengths), np.int64), lengths), device),
-        placed(_predicts(messages, begin - 1, begin), device),
-        _ragged(lengths, device),
-        None,
+        _ragged(lengths[fed], device),
+        _ragged((depths + lengths)[fed], device),
+        keys,
     )
 
 

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.learn.prefixes import in_common
+
 LARGEST_LOG_P = -1e-6
 """Keeps log(1 − p) finite."""
 
@@ -52,11 +54,7 @@ def silence_logit(log_p: Tensor) -> Tensor:
 
 def shared_prefix(output_ids: Sequence[int], marker_ids: Sequence[int]) -> int:
     """How many tokens a spoken message has in common with the marker before it leaves it."""
-    shared = 0
-    for ours, marker in zip(output_ids, marker_ids, strict=False):
-        if ours != marker:
-            break
-        shared += 1
+    shared = in_common(output_ids, marker_ids)
     if shared == len(marker_ids):
         raise ValueError("the message is the silence marker itself: it was not drawn given speech")
     return shared

@@ -1,4 +1,4 @@
-"""Messages as one stream of tokens without padding, a shared prompt computed once; for CPUs.
+"""Messages as one stream of tokens without padding, shared beginnings computed once; for CPUs.
 
 For attention alone each message is gathered into a row of its own, its prompt included, and padded
 on the right, where causal attention never looks. All else in a layer, which is nearly all of its
@@ -8,6 +8,7 @@ work, is done once for every token of the stream. For GPUs see `packed.py`.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -15,8 +16,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from tacit.learn.prefixes import Ids, forest
+
 ATTENTION = "tacit_stream"
-Ids = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,28 +46,23 @@ def can_stream(module: Any) -> bool:
 
 def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> Stream:
     """Each (prompt ids, output ids); the last output token is predicted, never fed."""
-    ids: list[int] = []
-    positions: list[int] = []
-    starts: dict[tuple[int, ...], int] = {}
-    rows: list[list[int]] = []
-    homes: list[int] = []
-    for prompt, output in messages:
-        whole = [*prompt, *output[:-1]]
-        start = starts.setdefault(tuple(prompt), len(ids))
-        known = len(prompt) if start < len(ids) else 0
-        rows.append([*range(start, start + known), *range(len(ids), len(ids) + len(whole) - known)])
-        homes += [len(rows) - 1] * (len(whole) - known)
-        ids += whole[known:]
-        positions += range(known, len(whole))
+    grown = forest(messages)
+    starts = [0, *accumulate(len(segment.ids) for segment in grown.segments)]
+    places = [range(*pair) for pair in pairwise(starts)]
+    paths = grown.paths()
+    rows = [[place for n in paths[leaf] for place in places[n]] for leaf in grown.leaves]
+    homes = {n: row for row, leaf in reversed([*enumerate(grown.leaves)]) for n in paths[leaf]}
     width = max(map(len, rows))
     predicts = [row[len(prompt) - 1 :] for row, (prompt, _) in zip(rows, messages, strict=True)]
+    positions = [segment.depth + n for segment in grown.segments for n in range(len(segment.ids))]
+    first = [width * homes[n] for n, place in enumerate(places) for _ in place]
     return Stream(
-        torch.tensor(ids),
+        torch.tensor([token for segment in grown.segments for token in segment.ids]),
         torch.tensor(positions),
         torch.tensor([place for some in predicts for place in some]),
         len(rows),
         torch.tensor([place for row in rows for place in row + [0] * (width - len(row))]),
-        width * torch.tensor(homes) + torch.tensor(positions),
+        torch.tensor(first) + torch.tensor(positions),
     )
 
 
