@@ -8,6 +8,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -130,6 +131,40 @@ async def test_everyone_gets_their_own_tokens_and_every_page_comes_back(
     block = lane._block
     block.prompts.clear()
     assert block.pages.free == len(block.pages._users)
+
+
+@pytest.mark.parametrize("pages", [1000, 50])
+async def test_a_talk_goes_on_from_the_pages_it_has_filled(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    """Turn by turn, each prompt the one before and some more; even where old ones must give way."""
+    block = importlib.import_module(f"{CUDA}.block")
+    monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: pages)
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        block.Block,
+        "_compute",
+        lambda self, pack: [seen.append((len(p.ids), p.known)) for p in pack] and computed(pack),
+    )
+    lane = new_lane(cuda, 8)
+
+    def say(turn: int) -> None:
+        asked = tickets(6, tokens=150)
+        for ticket in asked:
+            ids = tuple(range(ticket.request.seed, ticket.request.seed + 20 * turn))
+            ticket.request = replace(ticket.request, prompt_ids=ids)
+        run(lane, asked)
+        assert all(map(is_whole, asked))
+
+    for turn in range(1, 5):
+        say(turn)
+    if pages == 1000:
+        known = [16 * (20 * turn // 16) for turn in range(4)]
+        assert seen == [(20 * (n + 1), known[n]) for n in range(4) for _ in range(6)]
+    lane.refresh()
+    assert lane._block.pages.free == pages
+    say(4)
+    assert seen[-6:] == [(80, 0)] * 6, "other weights"
 
 
 @pytest.mark.parametrize("place", ["_compute", "odds", "advance"])

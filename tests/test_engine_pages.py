@@ -71,3 +71,54 @@ def test_copied_pages_hold_what_their_source_holds() -> None:
     halves = cache.view(2, 3, 2, 2 * PAGE, 2, 8)
     assert torch.equal(halves[:, :, 0], halves[:, :, 1])
     assert torch.equal(cache[:, :, : 2 * PAGE], before[:, :, : 2 * PAGE])
+
+
+def test_prompts_that_begin_alike_share_the_pages_that_are_full() -> None:
+    pages = Pages(20)
+    prompts = Prompts(pages)
+    first = prompts.add((tuple(range(2 * PAGE + 3)), ()))
+    longer = (tuple(range(5 * PAGE)), ())
+    assert prompts.begun(longer) == first.pages[:2]
+    second = prompts.add(longer, prompts.begun(longer))
+    assert second.pages[:2] == first.pages[:2] and second.known == 2 * PAGE
+    assert pages.free == 20 - 3 - 3
+    same = (tuple(range(5 * PAGE)), (1, 2))
+    assert prompts.begun(same) == second.pages[:4], "its last token is computed"
+    assert prompts.begun(((*range(1, PAGE), *range(2 * PAGE)), ())) == []
+    assert prompts.begun((tuple(range(PAGE, 3 * PAGE)), ())) == [], "not those of the middle"
+
+
+def test_a_page_is_found_as_long_as_somebody_holds_it_and_its_weights_are_those_of_now() -> None:
+    pages = Pages(8)
+    prompts = Prompts(pages)
+    ids = tuple(range(2 * PAGE + 1))
+    prompt = prompts.add((ids, ()))
+    pages.share(prompt.whole_pages)
+    assert not prompts.make_room(8, set()) and prompts.begun((ids, ())) == prompt.pages[:2]
+    pages.release(prompt.whole_pages)
+    assert pages.free == 8 and prompts.begun((ids, ())) == []
+    again = prompts.add((ids, ()))
+    pages.share(again.whole_pages)
+    prompts.clear()
+    assert prompts.begun((ids, ())) == [], "a row still reads them, but the weights have changed"
+    other = prompts.add((ids, ()))
+    pages.release(again.whole_pages)
+    assert prompts.begun((ids, ())) == other.pages[:2]
+
+
+def test_whoever_comes_and_goes_a_page_holds_what_it_is_taken_for() -> None:
+    dice = random.Random(0)
+    pages = Pages(60)
+    prompts = Prompts(pages)
+    held: dict[int, tuple[int, ...]] = {}
+    for _ in range(3000):
+        ids = tuple(n // PAGE % 3 * dice.randrange(1, 3) for n in range(dice.randrange(1, 90)))
+        begun = prompts.begun((ids, ()))
+        assert [held[page] for page in begun] == [ids[: PAGE * (n + 1)] for n in range(len(begun))]
+        if pages.free >= pages_for(len(ids)) and not prompts.find((ids, ())):
+            prompt = prompts.add((ids, ()), begun)
+            for number, page in enumerate(prompt.whole_pages):
+                held[page] = ids[: PAGE * (number + 1)]
+        prompts.trim(dice.randrange(5, 30))
+    prompts.clear()
+    assert pages.free == 60

@@ -247,6 +247,48 @@ async def test_edges_of_pages_and_of_the_context() -> None:
     assert [one.ids for one in seen] == [one.ids for one in expected]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_prompts_that_go_on_from_others_are_not_computed_twice(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some turns after one another, some at once; silence is weighed behind what is shared."""
+    from tacit.engine.cuda import block
+
+    cpu, gpu = LocalEngine(tiny_model(family), rows=8), LocalEngine(on_gpu(tiny_model(family)))
+    known: list[int] = []
+    real = block.Block._compute
+
+    def watched(self: Any, pack: Any) -> None:
+        known.extend(prompt.known for prompt in pack)
+        real(self, pack)
+
+    monkeypatch.setattr(block.Block, "_compute", watched)
+    silence = SilenceRule(ids=cpu.silence_ids(), choice=Choice.FREE)
+    turns = [
+        [
+            Request(
+                messages=(),
+                prompt_ids=tuple(5 + (who * place) % 200 for place in range(length)),
+                sampling=Sampling(temperature=1.0, max_tokens=30),
+                seed=derive_seed(who, length),
+                silence=silence if who % 2 else None,
+            )
+            for who in range(1, 5)
+            for length in lengths
+        ]
+        for lengths in ((20, 40), (60, 61), (200, 48))
+    ]
+    for turn in turns:
+        expected = await asyncio.gather(*map(cpu.generate, turn))
+        seen = await asyncio.gather(*map(gpu.generate, turn))
+        assert [one.ids for one in seen] == [one.ids for one in expected]
+        for mine, theirs in zip(seen, expected, strict=True):
+            assert mine.silence_logprob == pytest.approx(theirs.silence_logprob, abs=1e-3)
+    await cpu.close()
+    await gpu.close()
+    assert {0, 16, 32, 48} <= set(known)
+
+
 async def test_biases_count() -> None:
     def biased() -> LoadedModel:
         loaded = tiny_model("qwen2")

@@ -73,14 +73,19 @@ class Block:
     def reserve(self, row: int, key: Key, reach: int, keep: list[Prompt]) -> Prompt | None:
         """Pages for a row that will have so many tokens; None while there are not enough."""
         prompt = self.prompts.find(key)
+        begun = [] if prompt else self.prompts.begun(key)
         whole = len(key[0]) // PAGE
         own = pages_for(reach) - whole
-        wanted = own + (0 if prompt else pages_for(len(key[0])))
-        if self.pages.free < wanted:
-            kept = {id(one) for one in (*keep, prompt) if one}
-            if not self.prompts.make_room(wanted, kept):
-                return None
-        prompt = prompt or self.prompts.add(key)
+        wanted = own + (0 if prompt else pages_for(len(key[0])) - len(begun))
+        self.pages.share(begun)  # so that they outlive the prompts that make room
+        try:
+            if self.pages.free < wanted:
+                kept = {id(one) for one in (*keep, prompt) if one}
+                if not self.prompts.make_room(wanted, kept):
+                    return None
+            prompt = prompt or self.prompts.add(key, begun)
+        finally:
+            self.pages.release(begun)
         self.pages.share(prompt.whole_pages)
         self._held[row] = [*prompt.whole_pages, *self.pages.take(own)]
         return prompt
@@ -104,7 +109,7 @@ class Block:
         pack: list[Prompt] = []
         tokens = 0
         for prompt in prompts:
-            length = len(prompt.ids) + len(prompt.marker)
+            length = len(prompt.ids) - prompt.known + len(prompt.marker)
             if pack and tokens + length > PROMPT_TOKENS:
                 self._compute(pack)
                 pack, tokens = [], 0
@@ -120,19 +125,23 @@ class Block:
         asked: list[int] = []
         lengths = []
         for prompt in pack:
-            said, marker = prompt.ids, prompt.marker[:-1]
+            said, marker = prompt.ids[prompt.known :], prompt.marker[:-1]
             asked += range(len(ids) + len(said) - 1, len(ids) + len(said) + len(marker))
             ids += [*said, *marker]
-            positions += range(len(said) + len(marker))
-            slots += [prompt.pages[at // PAGE] * PAGE + at % PAGE for at in range(len(said))]
+            places = range(prompt.known, len(prompt.ids))
+            positions += range(prompt.known, len(prompt.ids) + len(marker))
+            slots += [prompt.pages[at // PAGE] * PAGE + at % PAGE for at in places]
             slots += [-1] * len(marker)
             lengths.append(len(said) + len(marker))
         device = self.model.device
         flat = torch.tensor([ids, positions, slots], device=device)
-        tiles = prompt_tiles(lengths).to(device)
+        tiles = prompt_tiles(lengths, [prompt.known for prompt in pack], PAGE).to(device)
+        known = [page for prompt in pack for page in prompt.pages[: prompt.known // PAGE]]
+        pages = torch.tensor(known or [0], device=device)
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-            return prompt_attention(q, k, v, tiles, self.model.layers[layer].scale)
+            scale = self.model.layers[layer].scale
+            return prompt_attention(q, k, v, tiles, self.cache[:, layer], pages, PAGE, scale)
 
         hidden = self.model.hidden(flat[0], flat[1], flat[2], self.cache, attend)
         logits = self.model.logits(hidden[torch.tensor(asked, device=device)])

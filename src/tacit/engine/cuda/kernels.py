@@ -136,6 +136,22 @@ def rotate_store(
 
 
 @triton.jit
+def _attend_more(query, keys, values, cell, wanted, seen, scale, best, total, mixed):
+    """Softmax over some more keys: the highest score, the sum and the mix so far, brought on."""
+    key = tl.load(keys + cell, mask=wanted, other=0.0)
+    score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+    score = tl.where(seen, score, -float("inf"))
+    higher = tl.maximum(best, tl.max(score, axis=1))
+    weight = tl.exp(score - higher[:, None])
+    shrink = tl.exp(best - higher)
+    value = tl.load(values + cell, mask=wanted, other=0.0)
+    total = total * shrink + tl.sum(weight, axis=1)
+    mixed = mixed * shrink[:, None]
+    mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
+    return higher, total, mixed
+
+
+@triton.jit
 def _decode_attention(
     q, keys, values, table, length, out, scale, table_width, stride,
     H: tl.constexpr, K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
@@ -159,17 +175,9 @@ def _decode_attention(
         slot = page * PAGE + at % PAGE
         cell = (slot * K + head)[:, None] * D + column[None, :]
         wanted = there[:, None] & (column < D)[None, :]
-        key = tl.load(keys + cell, mask=wanted, other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        score = tl.where(there[None, :], score, -float("inf"))
-        higher = tl.maximum(best, tl.max(score, axis=1))
-        weight = tl.exp(score - higher[:, None])
-        shrink = tl.exp(best - higher)
-        value = tl.load(values + cell, mask=wanted, other=0.0)
-        total = total * shrink + tl.sum(weight, axis=1)
-        mixed = mixed * shrink[:, None]
-        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
-        best = higher
+        best, total, mixed = _attend_more(
+            query, keys, values, cell, wanted, there[None, :], scale, best, total, mixed
+        )
     total = tl.where(total > 0.0, total, 1.0)
     tl.store(out + place, (mixed / total[:, None]).to(query.dtype), mask=mine)
 
@@ -201,68 +209,82 @@ def decode_attention(
 
 @triton.jit
 def _prompt_attention(
-    q, k, v, out, tile_start, tile_offset, tile_length, scale, stride,
-    H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
+    q, k, v, out, tiles, keys, values, pages, scale, stride,
+    H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     D_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile, head): some queries of one prompt over that prompt up to themselves."""
+    """Program (tile, head): some queries of one prompt over its known part and up to themselves."""
     tile, head = tl.program_id(0), tl.program_id(1)
-    start = tl.load(tile_start + tile).to(tl.int64)
-    offset, length = tl.load(tile_offset + tile), tl.load(tile_length + tile)
+    start = tl.load(tiles + 5 * tile).to(tl.int64)
+    offset, length = tl.load(tiles + 5 * tile + 1), tl.load(tiles + 5 * tile + 2)
+    known, known_pages = tl.load(tiles + 5 * tile + 3), tl.load(tiles + 5 * tile + 4)
     mine, column = offset + tl.arange(0, BLOCK_M), tl.arange(0, D_PAD)
     place = ((start + mine) * H + head)[:, None] * D + column[None, :]
     inside = (mine < length)[:, None] & (column < D)[None, :]
     own = (start + mine)[:, None] * stride + head * D + column[None, :]
     query = tl.load(q + own, mask=inside, other=0.0)
+    shared = head // (H // K)
     best = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     mixed = tl.zeros([BLOCK_M, D_PAD], tl.float32)
+    for first in range(0, known, BLOCK_N):
+        at = first + tl.arange(0, BLOCK_N)
+        there = at < known
+        page = tl.load(pages + known_pages + at // PAGE, mask=there, other=0).to(tl.int64)
+        cell = ((page * PAGE + at % PAGE) * K + shared)[:, None] * D + column[None, :]
+        wanted = there[:, None] & (column < D)[None, :]
+        best, total, mixed = _attend_more(
+            query, keys, values, cell, wanted, there[None, :], scale, best, total, mixed
+        )
     for first in range(0, tl.minimum(length, offset + BLOCK_M), BLOCK_N):
         at = first + tl.arange(0, BLOCK_N)
-        cell = (start + at)[:, None] * stride + head // (H // K) * D + column[None, :]
+        cell = (start + at)[:, None] * stride + shared * D + column[None, :]
         wanted = (at < length)[:, None] & (column < D)[None, :]
-        key = tl.load(k + cell, mask=wanted, other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         seen = (at[None, :] <= mine[:, None]) & (at < length)[None, :]
-        score = tl.where(seen, score, -float("inf"))
-        higher = tl.maximum(best, tl.max(score, axis=1))
-        weight = tl.exp(score - higher[:, None])
-        shrink = tl.exp(best - higher)
-        value = tl.load(v + cell, mask=wanted, other=0.0)
-        total = total * shrink + tl.sum(weight, axis=1)
-        mixed = mixed * shrink[:, None]
-        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
-        best = higher
+        best, total, mixed = _attend_more(
+            query, k, v, cell, wanted, seen, scale, best, total, mixed
+        )
     tl.store(out + place, (mixed / total[:, None]).to(query.dtype), mask=inside)
 
 
 def prompt_attention(
-    q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, tiles_3N: Tensor, scale: float
+    q_THD: Tensor,
+    k_TKD: Tensor,
+    v_TKD: Tensor,
+    tiles_N5: Tensor,
+    cache_2SKD: Tensor,
+    pages_P: Tensor,
+    page: int,
+    scale: float,
 ) -> Tensor:
-    """Causal attention inside each of the packed prompts; `tiles_3N` comes from `prompt_tiles`."""
+    """Causal attention inside each of the packed prompts, after what is known of it.
+
+    `tiles_N5` comes from `prompt_tiles`, and `pages_P` are the known pages of all of them. Those
+    may be written in this very pass: keys and values are stored before anybody attends.
+    """
     heads, width = q_THD.shape[1:]
     out_THD = q_THD.new_empty(q_THD.shape)
-    _prompt_attention[(tiles_3N.shape[1], heads)](
-        q_THD, k_TKD, v_TKD, out_THD, tiles_3N[0], tiles_3N[1], tiles_3N[2], scale,
+    _prompt_attention[(len(tiles_N5), heads)](
+        q_THD, k_TKD, v_TKD, out_THD, tiles_N5, cache_2SKD[0], cache_2SKD[1], pages_P, scale,
         q_THD.stride(0),
-        H=heads, K=k_TKD.shape[1], D=width,
+        H=heads, K=k_TKD.shape[1], D=width, PAGE=page,
         D_PAD=max(16, triton.next_power_of_2(width)),
         BLOCK_M=BLOCK_QUERIES, BLOCK_N=64, num_warps=4, num_stages=2,
     )  # fmt: skip
     return out_THD
 
 
-def prompt_tiles(lengths: list[int]) -> Tensor:
-    """(start of its prompt, first query, length of its prompt) of each tile, int32, on the CPU."""
-    starts, offsets, wholes = [], [], []
-    start = 0
-    for length in lengths:
-        for offset in range(0, length, BLOCK_QUERIES):
-            starts.append(start)
-            offsets.append(offset)
-            wholes.append(length)
+def prompt_tiles(lengths: list[int], known: list[int], page: int) -> Tensor:
+    """Some queries each, int32, on the CPU: where the prompt starts, the first query, how many
+    tokens of the prompt are here, how many are known, and where the known pages start."""
+    tiles = []
+    start = pages = 0
+    for length, before in zip(lengths, known, strict=True):
+        offsets = range(0, length, BLOCK_QUERIES)
+        tiles += [(start, offset, length, before, pages) for offset in offsets]
         start += length
-    return torch.tensor([starts, offsets, wholes], dtype=torch.int32)
+        pages += before // page
+    return torch.tensor(tiles, dtype=torch.int32)
 
 
 @triton.jit
