@@ -29,6 +29,8 @@ MATHS_TOKENS = 1024
 """The Actor's cap on the five maths sets, whose answers are longer."""
 COSTLY = 256
 """Test tasks, the first ones, on which the dearest baselines are measured."""
+CHECKED = 512
+"""Test tasks, the first ones, of most honesty checks; the headline's are on all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ def training_tasks(name: str, seed: int, samples: int = SAMPLES, **filters: Any)
 
 
 GSM8K = _test("gsm8k")
+SOME = _test("gsm8k", limit=CHECKED)
 MATH500 = _test("math500")
 GSM8K_VALIDATION = {
     "name": "gsm8k", "split": "train", "shuffle_seed": 0, "offset": VALIDATION_FROM, "limit": 256,
@@ -141,8 +144,12 @@ def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tr
     return _team("critic_actor", {"critic": own, "actor": _agent(actor)}, prompts=prompts)
 
 
-def dialogue(tokens: int = ACTOR_TOKENS, count: int = 3, **own: Any) -> Tree:
-    return _team("dialogue", {"agent": _agent(tokens, count=count, **own)}, options={"rounds": 2})
+def dialogue(
+    tokens: int = ACTOR_TOKENS, count: int = 3, prompts: str = "role_last", **own: Any
+) -> Tree:
+    """The role text stands last: what was said so far is then computed once, not for each agent."""
+    agent = _agent(tokens, count=count, **own)
+    return _team("dialogue", {"agent": agent}, options={"rounds": 2}, prompts=prompts)
 
 
 def debate(**more: Any) -> Tree:
@@ -171,8 +178,8 @@ OTHER_WORDS = {
     "for each and no more.",
     "critic": "Your teammate solved the question below. Say briefly what is wrong with the "
     "solution, if anything.",
-    "agent": "You, {agent}, work on the question below with your team. Contribute something "
-    "useful in a few words.",
+    "agent": "You, {agent}, work on this question with your team. Contribute something useful in "
+    "a few words.",
 }
 """Role prompts that mean the same as ours in other words."""
 LEAN: Tree = {
@@ -199,11 +206,10 @@ def _on(tasks: Tree, **teams: Tree) -> dict[str, Evaluation]:
 
 
 def _hint_checks(tasks: Tree, other: str = "hinter", **changed: Any) -> dict[str, Evaluation]:
-    """The trained team, then what becomes of it under each honesty check."""
+    """What becomes of a trained team under each honesty check."""
     own = hinter(trained=True, **changed)
     return _on(
         tasks,
-        trained=hint(trained=True, **changed),
         hinter_alone=solo(trained=True),
         reworded=_own(
             "hint_reworded", {"hinter": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
@@ -221,7 +227,6 @@ def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
     saboteur = _agent(COMMENT_TOKENS, system=MISJUDGE)
     return _on(
         tasks,
-        trained=critic(trained=True),
         reworded=_own(
             "critic_reworded", {"critic": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
         ),
@@ -235,23 +240,21 @@ def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
 
 def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
     saboteur = _agent(SHORT_TOKENS, system=ARGUE_WRONGLY)
-    two = _agent(count=2)
+    two, three = _agent(count=2), _agent(count=3, trained=True)
+    paraphraser = {**_PARAPHRASER, "system": REWORD.replace("below", "above")}
+    rounds = {"rounds": 2}
+
+    def talk(topology: str, agents: Tree, **options: Any) -> Tree:
+        return _own(topology, agents, options=rounds | options, prompts="role_last")
+
     return _on(
         tasks,
-        trained=dialogue(trained=True),
-        reworded=_own(
-            "dialogue_reworded",
-            {"agent": _agent(count=3, trained=True), "paraphraser": _PARAPHRASER},
-        ),
-        other_role_prompt=_own(
-            "dialogue_told",
-            {"agent": _agent(count=3, trained=True)},
-            options={"told": OTHER_WORDS["agent"], "rounds": 2},
-        ),
-        wrong_teammate=_own(
+        reworded=talk("dialogue_reworded", {"agent": three, "paraphraser": paraphraser}),
+        other_role_prompt=talk("dialogue_told", {"agent": three}, told=OTHER_WORDS["agent"]),
+        wrong_teammate=talk(
             "dialogue_disputed", {"agent": {**two, "trained": True}, "saboteur": saboteur}
         ),
-        wrong_teammate_untrained=_own("dialogue_disputed", {"agent": two, "saboteur": saboteur}),
+        wrong_teammate_untrained=talk("dialogue_disputed", {"agent": two, "saboteur": saboteur}),
     )
 
 
@@ -389,7 +392,7 @@ def _item_1() -> Iterable[Experiment]:
         title="AgentPO, trained hint",
         minutes=8,
         config=_HINT,
-        evaluations=_hint_checks(GSM8K),
+        evaluations=_on(GSM8K, trained=hint(trained=True)) | _hint_checks(GSM8K),
         seeds=(0, 1, 2),
     )
     yield Experiment(
@@ -407,7 +410,8 @@ def _item_1() -> Iterable[Experiment]:
         title="AgentPO, the hinter told to give calculations alone, on varied problems",
         minutes=6,
         config=merged(_HINT, varied | {"team": hint(TRAINING_ACTOR_TOKENS, trained=True, **LEAN)}),
-        evaluations=_hint_checks(GSM8K, other="lean", **LEAN),
+        evaluations=_on(GSM8K, trained=hint(trained=True, **LEAN))
+        | _hint_checks(SOME, other="lean", **LEAN),
         seeds=(0, 1, 2),
     )
     yield Experiment(
@@ -440,7 +444,7 @@ def _item_1() -> Iterable[Experiment]:
         title="AgentPO, trained critic",
         minutes=8,
         config=_trained(critic(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
-        evaluations=_critic_checks(GSM8K),
+        evaluations=_on(GSM8K, trained=critic(trained=True)) | _critic_checks(SOME),
     )
 
 
@@ -452,11 +456,8 @@ def _item_2() -> Iterable[Experiment]:
             title=f"A hinter that may be silent, exploration `{mode}`",
             minutes=8,
             config=merged(_SILENT_HINT, {"silence": {"exploration": mode}}),
-            evaluations=(
-                _hint_checks(GSM8K, silent=True)
-                if mode == "arms"
-                else _on(GSM8K, trained=hint(trained=True, silent=True))
-            ),
+            evaluations=_on(GSM8K, trained=hint(trained=True, silent=True))
+            | (_hint_checks(SOME, silent=True) if mode == "arms" else {}),
         )
 
 
@@ -476,10 +477,13 @@ def _item_3() -> Iterable[Experiment]:
         title="Untrained dialogue and solo on the seven benchmarks",
         minutes=8,
         evaluations={
-            f"{name}, {task}": Evaluation(team=team, tasks=tasks)
-            for task, tasks in everything.items()
-            for name, team in (("untrained", dialogue()), ("solo", solo()))
-            if (task, name) != ("gsm8k", "solo")
+            **{
+                f"{name}, {task}": Evaluation(team=team, tasks=tasks)
+                for task, tasks in everything.items()
+                for name, team in (("untrained", dialogue()), ("solo", solo()))
+                if (task, name) != ("gsm8k", "solo")
+            },
+            **_on(GSM8K, untrained_with_the_role_text_first=dialogue(prompts="tagged")),
         },
     )
     main = _on(GSM8K, trained=dialogue(trained=True))
@@ -491,7 +495,8 @@ def _item_3() -> Iterable[Experiment]:
         config=_DIALOGUE,
         budget_share=BUDGET_SHARE,
         evaluations={
-            **_dialogue_checks(GSM8K),
+            **main,
+            **_dialogue_checks(SOME),
             "checkmate": Evaluation(
                 team=dialogue(trained=True), tasks=everything["checkmate_in_one"]
             ),

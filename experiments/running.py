@@ -38,7 +38,7 @@ from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Setting
 from tacit.types import Episode, Task
 
-SCORED_AT_ONCE = 16
+SCORED_AT_ONCE = 64
 TIME_OVER = "the time for training was over"
 HARDWARE = ("path", "rows", "device", "dtype", "context")
 """What of a model's config may differ from one machine to the next."""
@@ -346,7 +346,7 @@ async def _base_losses(episodes: Iterable[Episode], stage: Stage) -> dict[str, t
         for call in episode.calls
         if call.policy and not call.silent
     ]
-    said.sort(key=lambda one: len(one[1][0]) + len(one[1][1]))
+    said.sort(key=lambda one: one[1][0])  # what prompts begin with is computed once
     total: dict[str, tuple[float, int]] = {}
     (policy,) = stage.policies.values()
     async with stage.trained_engines[0].paused():

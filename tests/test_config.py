@@ -56,7 +56,7 @@ def complaint(tree: dict[str, Any]) -> str:
         ({"tasks": {"split": "test"}}, "tasks.name is missing"),
         (
             {"team": {**SOLO, "prompts": "xml"}},
-            "team.prompts: input should be 'tagged' or 'published', got 'xml'",
+            "team.prompts: input should be 'tagged', 'role_last' or 'published', got 'xml'",
         ),
         ({"models": {"gpt": {"engine": "api"}}}, "models.gpt: an api model needs `model: …`"),
         (

@@ -295,6 +295,12 @@ def test_shapes_of_prompts_hold_no_task() -> None:
     assert shape.messages[1].content == (
         "{question}\n\nA teammate's hint:\n<hint>\n{hint}\n</hint>"
     )
+    last = [
+        replace(one, messages=(ChatMessage("user", f"{one.messages[1].content}\n\nSolve it."),))
+        for one in calls
+    ]
+    (turned,) = prompt_shapes(last, {"actor 2": "actor"}, "role_last")
+    assert [m.content for m in turned.messages] == [f"{shape.messages[1].content}\n\nSolve it."]
     (foreign,) = prompt_shapes(calls, {"actor 2": "actor"}, None)
     assert [message.content for message in foreign.messages] == [
         "Solve it.",

@@ -64,11 +64,13 @@ def prompt(
 def test_every_part_renders_with_no_field_left_open(part: str, form: str) -> None:
     everything = {name: [Message("peer", f"said {name}")] for name in INTRODUCTIONS}
     for context in ({}, everything):
-        system, user = build(
+        *system, user = build(
             part, "How many?", context, agent="agent 1", instruction="Box it.", form=form
         )
-        assert system.role == "system" and user.role == "user"
-        assert "{instruction}" not in system.content and "{agent}" not in system.content
+        assert [one.role for one in system] == ([] if form == "role_last" else ["system"])
+        assert user.role == "user"
+        for one in (*system, user):
+            assert "{instruction}" not in one.content and "{agent}" not in one.content
         assert "How many?" in user.content
         assert all(f"said {name}" in user.content for name in context)
 
@@ -145,6 +147,20 @@ def _labels(text: str) -> list[str]:
     return [line for line in lines if re.match(rf"\W*{names}\W*?[:：]", line, re.I)]
 
 
+def test_with_the_role_last_the_prompts_of_a_conversation_begin_alike() -> None:
+    said = [Message("agent 1", "one"), Message("agent 2", "two")]
+    told, asked = prompt("speaker", messages=said)
+    assert prompt("speaker", "role_last", messages=said) == [f"{asked}\n\n{told}"]
+    everything = {"agent": "agent 3", "instruction": "Box it.", "form": "role_last"}
+    (early,) = build("speaker", "How?", {"messages": said[:1]}, **everything, may_be_silent=True)
+    (late,) = build("answerer", "How?", {"messages": said}, **everything)
+    assert early.content.endswith(SILENCE_SENTENCE) and late.content.endswith("Box it.")
+    shared, _, _ = late.content.partition('<message from="agent 2">')
+    assert "one" in shared and early.content.startswith(shared)
+    (bare,) = build("solver", "How?", {}, agent="a", instruction="", form="role_last")
+    assert bare.content == "How?"
+
+
 def test_the_published_forms_are_agentpos() -> None:
     hint, draft, comment = (Message("x", word) for word in ("add", "3", "off by one"))
     assert prompt("hinter", "published") == [PUBLISHED_PARTS["hinter"], "1 + 1?"]
@@ -188,7 +204,7 @@ def test_only_those_who_may_be_silent_are_told_of_silence(part: str, form: str) 
         return [message.content for message in built]
 
     assert told(True)[0] == f"{told(False)[0]} {SILENCE_SENTENCE}"
-    assert told(True)[1] == told(False)[1]
+    assert told(True)[1:] == told(False)[1:]
     assert SILENCE_MARKER not in "".join(told(False))
 
 

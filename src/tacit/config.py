@@ -135,7 +135,7 @@ class TeamConfig(Section):
     topology: str = "solo"
     """A name `tacit tasks --topologies` lists, or `module:name`."""
     agents: dict[str, AgentConfig] = Field(min_length=1)
-    prompts: Literal["tagged", "published"] = "tagged"
+    prompts: Literal["tagged", "role_last", "published"] = "tagged"
     options: dict[str, Any] = {}
     """What the topology takes: rounds, samples, shape."""
 

@@ -29,24 +29,31 @@ def prompt_shapes(calls: Iterable[Call], roles: Mapping[str, str], form: str | N
 
 def _messages(part: str, calls: Sequence[Call], form: str | None) -> tuple[ChatMessage, ...]:
     """Whatever is the same in all of them, word for word; what differs as a name in braces."""
-    system = {m.content for call in calls for m in call.messages if m.role == "system"}
-    told = tuple(ChatMessage("system", text) for text in system if len(system) == 1)
+    roles = {_role_text(call, form) for call in calls}
+    (told,) = roles if len(roles) == 1 else (None,)
     if form is None:
-        return (*told, ChatMessage("user", "{what the program asks}"))
+        said = ChatMessage("user", "{what the program asks}")
+        return (ChatMessage("system", told), said) if told else (said,)
     asked = " ".join(call.messages[-1].content for call in calls)
     heard = (
-        [name for name, line in INTRODUCTIONS.items() if f"\n\n{line}\n<" in asked]
-        if form == "tagged"
-        else list(PUBLISHED_USER.get(part, ("", {}, ""))[1])
+        list(PUBLISHED_USER.get(part, ("", {}, ""))[1])
+        if form == "published"
+        else [name for name, line in INTRODUCTIONS.items() if f"\n\n{line}\n<" in asked]
     )
-    context = {name: [Message("{agent}", f"{{{name}}}")] for name in heard}
-    built = build(
+    return build(
         part,
         "{question}",
-        context,
+        {name: [Message("{agent}", f"{{{name}}}")] for name in heard},
         agent="{agent}",
         instruction="{instruction}",
         form=form,
-        may_be_silent=any(SILENCE_SENTENCE in text for text in system),
+        system=told,
+        may_be_silent=told is None and any(SILENCE_SENTENCE in text for text in roles),
     )
-    return (*(told or built[:-1]), built[-1])
+
+
+def _role_text(call: Call, form: str | None) -> str:
+    """What this call says of the agent's part, and not of the question."""
+    if form == "role_last":
+        return call.messages[-1].content.rpartition("\n\n")[2]
+    return "\n\n".join(m.content for m in call.messages if m.role == "system")

@@ -1,9 +1,10 @@
 """What agents are told. Every text that one agent wrote enters another's prompt as quoted data.
 
 A prompt is made of a *part* (which system text), the question, and named context: `hint=…`,
-`draft=…`, `messages=[…]`. Two forms exist: `tagged` (ours) and `published` (AgentPO's,
-for comparison). Neutralising a tokenizer's special tokens inside texts is the engine's work:
-only it knows them.
+`draft=…`, `messages=[…]`. Three forms exist: `tagged` (ours), `role_last` (the same with the system
+text behind the rest, so that the prompts of one conversation begin alike and caches are of use) and
+`published` (AgentPO's, for comparison). Neutralising a tokenizer's special tokens inside texts is
+the engine's work: only it knows them.
 """
 
 import re
@@ -144,6 +145,7 @@ PUBLISHED_PARTS = PARTS | {
 
 FORMS: dict[str, tuple[Mapping[str, str], Callable[[str, str, Context], str]]] = {
     "tagged": (PARTS, tagged),
+    "role_last": (PARTS, tagged),
     "published": (PUBLISHED_PARTS, published),
 }
 
@@ -165,8 +167,12 @@ def build(
     for name in context:
         check_name("context", name, INTRODUCTIONS)
     told = fill(parts[part] if system is None else system, instruction=instruction, agent=agent)
+    asked = user(part, question, context)
+    if form == "role_last":
+        told = f"{told} {SILENCE_SENTENCE}".strip() if may_be_silent else told
+        return (ChatMessage("user", f"{asked}\n\n{told}" if told else asked),)
     messages = (ChatMessage("system", told),) if told else ()
-    messages = (*messages, ChatMessage("user", user(part, question, context)))
+    messages = (*messages, ChatMessage("user", asked))
     return tell_of_silence(messages) if may_be_silent else messages
 
 
