@@ -43,7 +43,7 @@ def conversations(count: int, turns: int) -> Said:
 def seen_by_each(packed: Pack) -> list[list[int]]:
     """Which ids the attention of each place sees, in their order."""
     ids = packed.ids_T.tolist()
-    keys = range(len(ids)) if packed.keys_K is None else packed.keys_K.tolist()
+    keys = range(len(ids)) if packed.copies is None else packed.copies.tokens_K.tolist()
     seen = []
     asking, asked = pairwise(packed.asking.ends.tolist()), pairwise(packed.asked.ends.tolist())
     for (first, last), (start, end) in zip(asking, asked, strict=True):
@@ -70,6 +70,18 @@ def test_each_output_token_is_predicted_from_its_prompt_and_what_came_before(sai
     assert next(places, None) is None
 
 
+@pytest.mark.parametrize("said", SAID[1:])
+def test_every_copy_belongs_to_one_token(said: Said) -> None:
+    packed = pack(said, torch.device("cpu"))
+    assert packed.copies is not None
+    tokens, order = packed.copies.tokens_K, packed.copies.order_K
+    assert order.sort().values.tolist() == list(range(len(tokens)))
+    ends = packed.copies.ends_T.tolist()
+    assert len(ends) == len(packed.ids_T) and ends[-1] == len(tokens)
+    for token, (start, end) in enumerate(pairwise([0, *ends])):
+        assert end > start and set(tokens[order[start:end]].tolist()) == {token}
+
+
 def test_a_shared_prompt_is_there_once_and_nothing_is_padded() -> None:
     said = messages(5, 4)
     prompts = {tuple(prompt) for prompt, _ in said}
@@ -87,7 +99,7 @@ def test_prompts_that_go_on_from_each_other_are_computed_once() -> None:
     packed = pack([(later, [4, 5]), (first, [6, 7]), (other, [8])], torch.device("cpu"))
     assert sorted(packed.ids_T.tolist()) == sorted([*question, 1, 6, *said, 2, 4, *said[:-1], 3])
     beside = [([9, *question], [1]), (list(range(LEAST - 1)), [2]), (first, [3])]
-    assert pack(beside, torch.device("cpu")).keys_K is None
+    assert pack(beside, torch.device("cpu")).copies is None
 
 
 def test_messages_of_one_token_share_nothing_but_their_prompt() -> None:

@@ -20,6 +20,7 @@ from learn_parts import (
 )
 from tacit.engine.load import LoadedModel
 from tacit.errors import RunError
+from tacit.learn import micro as scoring
 from tacit.learn import update as updating
 from tacit.learn.batch import Row, bundle
 from tacit.learn.loss import LossInputs
@@ -84,6 +85,31 @@ def test_no_advantage_no_step() -> None:
     done = updater.update(make_rows(4, advantage=0.0), [], train_choice=False)
     assert done.gradient_norm == 0.0
     assert moved(before, updater.policy) == 0.0
+
+
+@pytest.mark.parametrize("loss", ["gspo", "grpo", "dapo"])
+def test_who_teaches_nothing_counts_but_is_not_computed(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        replace(row, advantage=row.advantage * (n % 3 > 0)) for n, row in enumerate(make_rows(9))
+    ]
+    computed: list[tuple[int, ...]] = []
+
+    def watched(module: Any, messages: Any) -> Any:
+        computed.extend(output for _, output in messages)
+        return score(module, messages)
+
+    whole, some = (
+        with_sgd(make_updater(make_policies(kind="full")["team"], loss={"name": loss, "kl": kl}))
+        for kl in (1e-20, 0.0)
+    )
+    whole.update(rows, [], train_choice=False)
+    monkeypatch.setattr(scoring, "score", watched)
+    some.update(rows, [], train_choice=False)
+    assert sorted(computed) == sorted(row.output_ids for row in rows if row.advantage)
+    for name, weight in whole.policy.parameters.items():
+        torch.testing.assert_close(some.policy.parameters[name], weight, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

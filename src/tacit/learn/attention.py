@@ -7,6 +7,8 @@ heads of keys that is little beside the rest, and one causal call is then all th
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from tacit.learn.packed import Pack
@@ -39,7 +41,7 @@ class _Attention(torch.autograd.Function):
             grad.contiguous(), q, _copied(k, packed), _copied(v, packed), out, lse,
             *_sizes(packed), 0.0, True, *noise, scale=ctx.scale,
         )  # fmt: skip
-        return dq, _gathered(dk, k, packed), _gathered(dv, v, packed), None, None
+        return dq, added_up(dk, packed), added_up(dv, packed), None, None
 
 
 def _sizes(packed: Pack) -> tuple[Tensor, Tensor, int, int]:
@@ -49,12 +51,31 @@ def _sizes(packed: Pack) -> tuple[Tensor, Tensor, int, int]:
 
 def _copied(states: Tensor, packed: Pack) -> Tensor:
     """The keys or values that each segment asks, one segment after the other."""
-    return states if packed.keys_K is None else states.index_select(0, packed.keys_K)
+    return states if packed.copies is None else states.index_select(0, packed.copies.tokens_K)
 
 
-def _gathered(gradient: Tensor, states: Tensor, packed: Pack) -> Tensor:
-    """The copies' gradients added up, in float32, where they came from."""
-    if packed.keys_K is None:
+@triton.jit
+def _add_copies(copies, order, ends, out, width, BLOCK: tl.constexpr):
+    """Program: one token."""
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    start = tl.load(ends + token - 1, mask=token > 0, other=0)
+    whole = tl.zeros([BLOCK], tl.float32)
+    for at in range(start, tl.load(ends + token)):
+        copy = tl.load(order + at)
+        whole += tl.load(copies + copy * width + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + token * width + column, whole, mask=inside)
+
+
+def added_up(gradient: Tensor, packed: Pack) -> Tensor:
+    """The copies' gradients where they came from, always in the same order."""
+    if packed.copies is None:
         return gradient
-    whole = torch.zeros(states.shape, dtype=torch.float32, device=states.device)
-    return whole.index_add_(0, packed.keys_K, gradient.float()).to(states.dtype)
+    ends, width = packed.copies.ends_T, gradient[0].numel()
+    out = gradient.new_empty(len(ends), *gradient.shape[1:])
+    _add_copies[(len(ends),)](
+        gradient.contiguous(), packed.copies.order_K, ends, out, width,
+        BLOCK=triton.next_power_of_2(width), num_warps=1 if width <= 256 else 4,
+    )  # fmt: skip
+    return out

@@ -27,6 +27,18 @@ class Ragged:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Copies:
+    """Tokens, one segment after the other, each with all that it goes on from before it."""
+
+    tokens_K: Tensor
+    """Where each copy's token stands."""
+    order_K: Tensor
+    """The copies by their tokens: the first token's, then the second's."""
+    ends_T: Tensor
+    """Where each token's copies end in that order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pack:
     ids_T: Tensor
     positions_T: Tensor
@@ -35,9 +47,9 @@ class Pack:
     asking: Ragged
     """The segments."""
     asked: Ragged
-    """By segment, the tokens that its last one attends to: `keys_K`, or itself without it."""
-    keys_K: Tensor | None
-    """Where those stand, where any is shared."""
+    """By segment, the tokens that its last one attends to."""
+    copies: Copies | None
+    """Those tokens, where any is shared; else the segment's own."""
 
 
 def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
@@ -52,17 +64,19 @@ def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
     last = starts[homes] + known - 1 - depths[homes]
     begin = starts[leaves] + known - depths[leaves]
     fed = lengths > 0
-    keys = None
+    copies = None
     if depths.any():
         pieces = np.array([n for path in grown.paths() if fed[path[-1]] for n in path])
-        keys = placed(_counted(starts[pieces], lengths[pieces]), device)
+        tokens = _counted(starts[pieces], lengths[pieces])
+        order, ends = np.argsort(tokens, kind="stable"), np.bincount(tokens).cumsum()
+        copies = Copies(placed(tokens, device), placed(order, device), placed(ends, device))
     return Pack(
         placed(flat([segment.ids for segment in grown.segments]), device),
         placed(_counted(depths, lengths), device),
         placed(_predicts(messages, last, begin), device),
         _ragged(lengths[fed], device),
         _ragged((depths + lengths)[fed], device),
-        keys,
+        copies,
     )
 
 

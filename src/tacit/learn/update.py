@@ -177,12 +177,18 @@ class Updater:
         number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in mine))}
         tokens = torch.tensor([len(row.output_ids) for row in mine])
         sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
+        padded = not packs(self.policy.loaded.module)
+        # one at least, so that entropy and the like are known at every step
+        teaching = [one for one in part if self._teaches(rows, one)] or part[:1]
         return [
             cut_out(rows, choices, some, number, sizes)
-            for some in microbatches(
-                part, self.microbatch_tokens, padded=not packs(self.policy.loaded.module)
-            )
+            for some in microbatches(teaching, self.microbatch_tokens, padded=padded)
         ]
+
+    def _teaches(self, rows: Sequence[Row], one: Bundle) -> bool:
+        """Whether there is a gradient, or something to be seen: else it counts, uncomputed."""
+        seen = bool(self.loss.kl) or (self.behind and bool(one.choices))
+        return seen or any(rows[i].advantage for i in one.rows)
 
     @torch.no_grad()
     def _remember(self, batches: list[list[Micro]]) -> None:
