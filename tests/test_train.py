@@ -255,6 +255,15 @@ async def test_what_cannot_be_trained_is_refused_and_nothing_written(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_whoever_learns_to_answer_may_learn_to_be_brief(tmp_path: Path) -> None:
+    """The same budget is out of reach where a frozen agent answers."""
+    changed = {"silence": {"exploration": "floor"}, "budget": {"tokens": 3}, "team": DIALOGUE}
+    config = parse_config(tree(**changed, train={"steps": 1, "evaluate_every": 0}))
+    await run_training(config, tmp_path / "run", as_json=False)
+    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert [line["budget/tokens"] for line in lines if "budget/tokens" in line] == [3]
+
+
 def test_the_command_line_refuses_with_exit_code_2(here: Path) -> None:
     process = start(here, "tiny.json", "budget.tokens=3", "--out", "refused")
     output, errors = process.communicate()

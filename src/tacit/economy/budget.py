@@ -77,10 +77,10 @@ def unreachable(dual: Dual, settings: DualSettings) -> str | None:
     )
 
 
-def check_budget(name: str, budget: float, silent_cost: float) -> None:
-    """Refuse a budget that not even a team in which everyone is silent could keep."""
-    if budget < silent_cost:
+def check_budget(name: str, budget: float, fixed_cost: float) -> None:
+    """Refuse a budget that training could not keep: what is spent whatever anybody learns."""
+    if budget < fixed_cost:
         raise ConfigError(
             f"budget.{name} = {budget:g} is below what an episode costs when everyone who may be "
-            f"silent is ({silent_cost:.4g}); set it above that"
+            f"silent is and nobody who learns says a word ({fixed_cost:.4g}); set it above that"
         )

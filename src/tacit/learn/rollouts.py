@@ -105,6 +105,11 @@ class Player:
         )
 
 
+def fixed_tokens(episode: Episode) -> int:
+    """What the frozen agents generate; whoever learns may learn to be brief."""
+    return sum(call.usage.generated for call in episode.calls if not call.policy)
+
+
 def make_player(
     roster: Roster,
     grader: Grader,

@@ -34,7 +34,7 @@ from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.credit import Batch, CreditSettings, Played, credit
 from tacit.learn.metrics import empty_share, step_metrics
 from tacit.learn.policy import check_frozen
-from tacit.learn.rollouts import Player, make_player
+from tacit.learn.rollouts import Player, fixed_tokens, make_player
 from tacit.learn.sampler import TaskSampler
 from tacit.learn.score import score
 from tacit.learn.setup import Stage
@@ -371,14 +371,14 @@ class Trainer:
         self.on_step(line | times)
 
     async def _check_budgets(self) -> None:
-        """Refuse a budget that not even a silent team could keep, before any training."""
+        """Refuse a budget that no team could learn to keep, before any training."""
         if not (self.duals and self.player.choosing):
             return
         silent = await self.player.play_silent(self.stage.train_tasks[:16])
         for name, settings in self.duals.items():
             if name != "money":
                 costs = [
-                    e.usage.generated if name == "tokens" else e.turns for e in silent if e.grade
+                    fixed_tokens(e) if name == "tokens" else e.turns for e in silent if e.grade
                 ]
                 check_budget(name, settings.budget, sum(costs) / max(1, len(costs)))
 
