@@ -133,10 +133,16 @@ def hinter(**changed: Any) -> Tree:
     return own | changed
 
 
-def hint(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **changed: Any) -> Tree:
-    return _team(
-        "hint_actor", {"hinter": hinter(**changed), "actor": _agent(actor)}, prompts=prompts
-    )
+def _answering(told: str | None, tokens: int = ACTOR_TOKENS) -> Tree:
+    """The Actor; `told` stands in the place of the task's instruction."""
+    return _agent(tokens) | ({"system": told} if told else {})
+
+
+def hint(
+    actor: int = ACTOR_TOKENS, prompts: str = "tagged", told: str | None = None, **changed: Any
+) -> Tree:
+    agents = {"hinter": hinter(**changed), "actor": _answering(told, actor)}
+    return _team("hint_actor", agents, prompts=prompts)
 
 
 def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tree:
@@ -145,9 +151,8 @@ def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tr
 
 
 def dialogue(
-    tokens: int = ACTOR_TOKENS, count: int = 3, prompts: str = "role_last", **own: Any
+    tokens: int = ACTOR_TOKENS, count: int = 3, prompts: str = "tagged", **own: Any
 ) -> Tree:
-    """The role text stands last: what was said so far is then computed once, not for each agent."""
     agent = _agent(tokens, count=count, **own)
     return _team("dialogue", {"agent": agent}, options={"rounds": 2}, prompts=prompts)
 
@@ -174,8 +179,6 @@ _SABOTEUR = _agent(SHORT_TOKENS, system=MISLEAD)
 OTHER_WORDS = {
     "hinter": "Your teammate has to answer the following question. Work it out for them first, in "
     "a few brief lines.",
-    "lean": "Your teammate has to answer the following question. Give them the sums to do, a line "
-    "for each and no more.",
     "critic": "Your teammate solved the question below. Say briefly what is wrong with the "
     "solution, if anything.",
     "agent": "You, {agent}, work on this question with your team. Contribute something useful in "
@@ -187,6 +190,16 @@ LEAN: Tree = {
     "max_tokens": SHORT_TOKENS,
 }
 """The hinter told to say as little as can help."""
+READERS = {
+    "check the hint": r"Check your teammate's work on this question, correct it where it is wrong, "
+    r"and put the final answer within \boxed{}.",
+    "trust the hint": r"Your teammate has worked on this question. Say only the final answer, "
+    r"within \boxed{}.",
+    "read on": r"Go on from your teammate's work on this question without repeating it, and put "
+    r"the final answer within \boxed{}.",
+}
+"""What the Actor is told where it need not work the question out a second time."""
+READER = "check the hint"
 OTHER_TEXTS = {
     "name the quantities": PUBLISHED_PARTS["hinter"] + " Name each quantity, and say how to get "
     "the answer from them.",
@@ -205,20 +218,22 @@ def _on(tasks: Tree, **teams: Tree) -> dict[str, Evaluation]:
     return {name.replace("_", " "): Evaluation(team=t, tasks=tasks) for name, t in teams.items()}
 
 
-def _hint_checks(tasks: Tree, other: str = "hinter", **changed: Any) -> dict[str, Evaluation]:
+def _hint_checks(tasks: Tree, told: str | None = None, **changed: Any) -> dict[str, Evaluation]:
     """What becomes of a trained team under each honesty check."""
     own = hinter(trained=True, **changed)
+    actor = _answering(told)
+    other = {**changed, "system": OTHER_WORDS["hinter"]}
     return _on(
         tasks,
         hinter_alone=solo(trained=True),
         reworded=_own(
-            "hint_reworded", {"hinter": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
+            "hint_reworded", {"hinter": own, "paraphraser": _PARAPHRASER, "actor": actor}
         ),
-        other_role_prompt=hint(trained=True, **{**changed, "system": OTHER_WORDS[other]}),
+        other_role_prompt=hint(trained=True, told=told, **other),
         wrong_teammate=_own(
-            "hint_disputed", {"saboteur": _SABOTEUR, "hinter": own, "actor": _agent()}
+            "hint_disputed", {"saboteur": _SABOTEUR, "hinter": own, "actor": actor}
         ),
-        wrong_teammate_alone=_own("hint_disputed", {"saboteur": _SABOTEUR, "actor": _agent()}),
+        wrong_teammate_alone=_own("hint_disputed", {"saboteur": _SABOTEUR, "actor": actor}),
     )
 
 
@@ -241,15 +256,13 @@ def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
 def _dialogue_checks(tasks: Tree) -> dict[str, Evaluation]:
     saboteur = _agent(SHORT_TOKENS, system=ARGUE_WRONGLY)
     two, three = _agent(count=2), _agent(count=3, trained=True)
-    paraphraser = {**_PARAPHRASER, "system": REWORD.replace("below", "above")}
-    rounds = {"rounds": 2}
 
     def talk(topology: str, agents: Tree, **options: Any) -> Tree:
-        return _own(topology, agents, options=rounds | options, prompts="role_last")
+        return _own(topology, agents, options={"rounds": 2, **options})
 
     return _on(
         tasks,
-        reworded=talk("dialogue_reworded", {"agent": three, "paraphraser": paraphraser}),
+        reworded=talk("dialogue_reworded", {"agent": three, "paraphraser": _PARAPHRASER}),
         other_role_prompt=talk("dialogue_told", {"agent": three}, told=OTHER_WORDS["agent"]),
         wrong_teammate=talk(
             "dialogue_disputed", {"agent": {**two, "trained": True}, "saboteur": saboteur}
@@ -298,13 +311,18 @@ _DIALOGUE = _trained(
     budget={"turns": 3, "rate": 0.03},
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
+    loss={"sequence": "episode"},
     tasks={"limit": 128},
-    train={"tasks_per_step": 16, "steps": 32},
+    train={"steps": 40, "evaluate_every": 10, "checkpoint_every": 10},
 )
+"""An episode is one sequence: of seven messages six are short or silent, and as sequences of their
+own they would have six sevenths of the gradient, the answer one."""
 
 BUDGET_SHARE = 0.45
 """Of the untrained dialogue's tokens: a little below the half that is asked for."""
 
+READER_BUDGET = 290
+"""Below what the Actor generates alone."""
 HINT_BUDGET = 390
 """Three quarters of the untrained hint team's tokens: the Actor's own, and some for a hint."""
 
@@ -313,6 +331,7 @@ HINT_BUDGET = 390
 
 def _all() -> Iterable[Experiment]:
     yield from _item_1()
+    yield from _readers()
     yield from _item_2()
     yield from _item_3()
     yield from _item_5()
@@ -374,6 +393,16 @@ def _item_1() -> Iterable[Experiment]:
             },
         )
     yield Experiment(
+        name="prompts-reader",
+        item=1,
+        title="The untrained hint before Actors told different things, validation problems",
+        minutes=1,
+        evaluations={
+            words: Evaluation(team=hint(told=text), tasks=GSM8K_VALIDATION)
+            for words, text in READERS.items()
+        },
+    )
+    yield Experiment(
         name="baselines-costly",
         item=1,
         title=f"Costly baselines, first {COSTLY} problems of GSM8K test",
@@ -411,8 +440,7 @@ def _item_1() -> Iterable[Experiment]:
         minutes=6,
         config=merged(_HINT, varied | {"team": hint(TRAINING_ACTOR_TOKENS, trained=True, **LEAN)}),
         evaluations=_on(GSM8K, trained=hint(trained=True, **LEAN))
-        | _hint_checks(SOME, other="lean", **LEAN),
-        seeds=(0, 1, 2),
+        | _on(SOME, hinter_alone=solo(trained=True)),
     )
     yield Experiment(
         name="hint-varied",
@@ -446,6 +474,30 @@ def _item_1() -> Iterable[Experiment]:
         config=_trained(critic(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
         evaluations=_on(GSM8K, trained=critic(trained=True)) | _critic_checks(SOME),
     )
+
+
+def _readers() -> Iterable[Experiment]:
+    told = READERS[READER]
+    for name, title, budget in (
+        ("hint-reader", "", {}),
+        ("hint-reader-budget", " and a budget of tokens", {"tokens": READER_BUDGET, "rate": 0.03}),
+    ):
+        team = hint(TRAINING_ACTOR_TOKENS, trained=True, told=told)
+        yield Experiment(
+            name=name,
+            item=1,
+            title=f"AgentPO, an Actor told to check the hint rather than to solve{title}",
+            minutes=5,
+            config=merged(_HINT, {"team": team, "budget": budget}),
+            evaluations=_on(
+                GSM8K,
+                trained=hint(trained=True, told=told),
+                untrained=hint(told=told),
+                reader_alone=solo(system=told),
+            )
+            | (_hint_checks(SOME, told) if budget else {}),
+            seeds=(0, 1, 2) if budget else (0,),
+        )
 
 
 def _item_2() -> Iterable[Experiment]:
@@ -483,7 +535,7 @@ def _item_3() -> Iterable[Experiment]:
                 for name, team in (("untrained", dialogue()), ("solo", solo()))
                 if (task, name) != ("gsm8k", "solo")
             },
-            **_on(GSM8K, untrained_with_the_role_text_first=dialogue(prompts="tagged")),
+            **_on(GSM8K, untrained_with_the_role_text_last=dialogue(prompts="role_last")),
         },
     )
     main = _on(GSM8K, trained=dialogue(trained=True))
@@ -516,14 +568,18 @@ def _item_3() -> Iterable[Experiment]:
             for weight in (0.1, 0.3, 1.0)
         },
         "no-gate": ("wrong episodes pay too", {"reward": {"gate": "always"}}),
+        "role-last": (
+            "the role's text last, which shortens the untrained talk too",
+            {"team": {"prompts": "role_last"}},
+        ),
         "two-updates": ("GSPO, two updates a batch", {"train": {"updates": 2}}),
         "grpo-two-updates": (
             "GRPO, two updates a batch",
             {"loss": {"name": "grpo"}, "train": {"updates": 2}},
         ),
-        "episode-two-updates": (
-            "GSPO, the episode as the sequence, two updates a batch",
-            {"loss": {"sequence": "episode"}, "train": {"updates": 2}},
+        "message-two-updates": (
+            "GSPO, each message a sequence, two updates a batch",
+            {"loss": {"sequence": "message"}, "train": {"updates": 2}},
         ),
     }
     for name, (title, change) in controls.items():
@@ -534,7 +590,11 @@ def _item_3() -> Iterable[Experiment]:
             minutes=6,
             config=merged(_DIALOGUE, change),
             budget_share=None if name == "no-cost" else BUDGET_SHARE,
-            evaluations=main,
+            evaluations=(
+                main
+                if name != "role-last"
+                else _on(GSM8K, trained=dialogue(trained=True, prompts="role_last"))
+            ),
             seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )
     yield Experiment(

@@ -10,8 +10,8 @@ from experiments.blocks.rows import (
     DIALOGUE,
     EVO,
     HINT,
-    LEAN,
     NOTHING,
+    READ,
     REFINE,
     ROLES,
     SEVEN,
@@ -19,7 +19,7 @@ from experiments.blocks.rows import (
     UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
     UNTRAINED_HINTS,
-    UNTRAINED_LEAN,
+    UNTRAINED_READ,
     Row,
     every,
     get,
@@ -41,7 +41,7 @@ def _verdict(holds: bool | None) -> str:
 
 def _hint_bars(results: Results) -> Iterable[tuple[str, str, str]]:
     """Each of the two hinters by itself: what one holds does not count for the other."""
-    for row, untrained in ((HINT, UNTRAINED_HINT), (LEAN, UNTRAINED_LEAN)):
+    for row, untrained in ((HINT, UNTRAINED_HINT), (READ, UNTRAINED_READ)):
         team, name = get(results, row), row[0]
         for other, least in ((SOLO, 5), (untrained, 15)):
             test = _test(results, other, team)

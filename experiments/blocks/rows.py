@@ -16,17 +16,18 @@ Row = tuple[str, str, str]
 
 SOLO: Row = ("solo", "baselines", "solo")
 UNTRAINED_HINT: Row = ("untrained hint", "baselines", "untrained hint")
-UNTRAINED_LEAN: Row = ("untrained lean hint", "baselines", "untrained lean hint")
+UNTRAINED_READ: Row = ("untrained hint, read", "hint-reader-budget", "untrained")
 UNTRAINED_HINTS: tuple[Row, ...] = (
     UNTRAINED_HINT,
     ("untrained hint, may be silent", "baselines", "untrained hint that may be silent"),
     ("untrained rewriting (AgentPO's role text)", "baselines", "untrained rewriting"),
     ("untrained short hint", "baselines", "untrained short hint"),
-    UNTRAINED_LEAN,
+    ("untrained lean hint", "baselines", "untrained lean hint"),
 )
 HINT: Row = ("trained hint", "hint", "trained")
 """The headline; chosen among the trained hinters on validation tasks."""
-LEAN: Row = ("trained lean hint", "hint-lean", "trained")
+READ: Row = ("trained hint, read", "hint-reader-budget", "trained")
+"""The Actor is told to check the hint rather than to solve the question again."""
 DIALOGUE: Row = ("trained dialogue", "gspo", "trained")
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
@@ -46,6 +47,11 @@ GSM8K: tuple[Row, ...] = (
     ("untrained hint, reworded", "baselines", "untrained hint reworded"),
     ("untrained critic", "baselines", "untrained critic"),
     UNTRAINED_DIALOGUE,
+    (
+        "untrained dialogue, role text last",
+        "baselines-dialogue",
+        "untrained with the role text last",
+    ),
     ROLES,
     ("step-back", "baselines", "step back"),
     CONSISTENCY,
@@ -55,7 +61,12 @@ GSM8K: tuple[Row, ...] = (
     EVO,
     HINT,
     ("its hinter alone, told to answer", "hint", "hinter alone"),
-    LEAN,
+    ("the Actor told to read, alone", "hint-reader-budget", "reader alone"),
+    UNTRAINED_READ,
+    READ,
+    ("its hinter alone, read", "hint-reader-budget", "hinter alone"),
+    ("trained hint, read, no budget", "hint-reader", "trained"),
+    ("trained lean hint", "hint-lean", "trained"),
     ("its hinter alone, lean", "hint-lean", "hinter alone"),
     ("trained hint, varied problems", "hint-varied", "trained"),
     ("trained rewriting", "hint-rewriting", "trained"),
@@ -68,8 +79,8 @@ GSM8K: tuple[Row, ...] = (
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
 TRAINED = (
-    "hint", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting", "hint-short", "critic",
-    "silence-arms", "gspo",
+    "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
+    "hint-short", "critic", "silence-arms", "gspo",
 )  # fmt: skip
 SEVEN = {
     "gsm8k": ("gspo", "trained"),
