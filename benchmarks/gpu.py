@@ -36,7 +36,8 @@ import torch
 import transformers
 from trl_cycle import Setting, compare, open_model
 
-from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig, parse_config
+from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.configfile import parse_config
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.collector import undisturbed
 from tacit.engine.local import LocalEngine

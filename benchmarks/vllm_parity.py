@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.engine.base import Completion, Engine, Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine

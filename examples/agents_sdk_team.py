@@ -20,7 +20,8 @@ from pathlib import Path
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
 from openai import AsyncOpenAI
 
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.training import run_training
 from tacit.types import Task
 

@@ -23,7 +23,8 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, StateGraph
 from pydantic import SecretStr
 
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.training import run_training
 from tacit.types import Task
 

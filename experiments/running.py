@@ -21,7 +21,8 @@ import torch
 from experiments.catalogue import Evaluation, Experiment, Tree, merged
 from experiments.clock import Clock
 from experiments.outcomes import base_loss, columns, right_calls
-from tacit.config import Config, TaskConfig, TeamConfig, apply_override, parse_config
+from tacit.config import Config, TaskConfig, TeamConfig
+from tacit.configfile import apply_override, parse_config
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, GradingError
 from tacit.evaluate import evaluate_team

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tacit"
 
-FREE = ("errors", "registry", "config")
+FREE = ("errors", "registry", "config", "configfile")
 """Importable by all; each imports only those before it."""
 
 ORDER = (
@@ -118,7 +118,9 @@ def test_nothing_in_the_order_is_out_of_date() -> None:
     assert {*FREE, *ORDER} <= there
 
 
-@pytest.mark.parametrize("module", ["tacit.config", "tacit.cli", "tacit.commands", "tacit.session"])
+@pytest.mark.parametrize(
+    "module", ["tacit.configfile", "tacit.cli", "tacit.commands", "tacit.session"]
+)
 def test_light_modules_load_nothing_heavy(module: str) -> None:
     program = (
         f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"

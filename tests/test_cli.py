@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tacit.pocket
-from tacit.config import load_config
+from tacit.configfile import load_config
 
 CONFIG = """
 name: mine

@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tacit.config import (
-    RECIPE_FOLDERS,
-    AgentConfig,
-    Config,
-    TeamConfig,
-    find_config,
-    load_config,
-    parse_config,
-)
+from tacit.config import AgentConfig, Config, TeamConfig
+from tacit.configfile import RECIPE_FOLDERS, find_config, load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.registry import check_name, did_you_mean, lookup
 from tacit.session import prices_of, tasks_of, teams_of

@@ -10,7 +10,8 @@ import torch
 
 from loopback import Server, by_hash
 from tacit.commands import run_evaluation
-from tacit.config import Config, load_config, parse_config
+from tacit.config import Config
+from tacit.configfile import load_config, parse_config
 from tacit.dryrun import dry_run
 from tacit.errors import SpendCap
 from tacit.runfolder import RunFolder

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.config import ModelConfig, TaskConfig, parse_config
+from tacit.config import ModelConfig, TaskConfig
+from tacit.configfile import parse_config
 from tacit.engine.api import Account, ApiEngine
 from tacit.engine.base import Request, Sampling
 from tacit.engine.load import LoadedModel, load_model

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tacit.config import parse_config
+from tacit.configfile import parse_config
 from tacit.engine.collector import undisturbed
 from tacit.session import open_engines, teams_of
 

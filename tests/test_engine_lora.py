@@ -205,7 +205,7 @@ def test_only_linear_layers_carry_an_adapter() -> None:
 
 
 def test_names_of_what_learns() -> None:
-    from tacit.config import parse_config
+    from tacit.configfile import parse_config
 
     def names(share: str, **models: str) -> dict[str, str]:
         agents = {

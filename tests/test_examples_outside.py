@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.config import Config, ModelConfig, parse_config
+from tacit.config import Config, ModelConfig
+from tacit.configfile import parse_config
 from tacit.engine.factory import open_engine
 from tacit.rollout import Job, play_all
 from tacit.tasks import load_tasks

@@ -34,7 +34,8 @@ from experiments.clock import RESERVE, Clock
 from experiments.outcomes import chosen, columns, spread
 from experiments.records import Results, difference
 from experiments.running import Order, config_of, run, team_of
-from tacit.config import TaskConfig, TeamConfig, load_config
+from tacit.config import TaskConfig, TeamConfig
+from tacit.configfile import load_config
 from tacit.errors import ConfigError
 from tacit.learn.setup import check_training
 from tacit.statistics import mcnemar

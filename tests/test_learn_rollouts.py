@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripted_teams import scripted
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, RunError
 from tacit.grading import grade

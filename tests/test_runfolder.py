@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.config import Config, EvaluationConfig, load_config, parse_config
+from tacit.config import Config, EvaluationConfig
+from tacit.configfile import load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.evaluate import evaluate_team
 from tacit.runfolder import RunFolder, read_lines, write_atomically

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.errors import ConfigError
 from tacit.session import helpers_of, is_greedy, prices_of, teams_of
 

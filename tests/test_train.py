@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.config import parse_config
+from tacit.configfile import parse_config
 from tacit.errors import ConfigError
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.setup import open_stage

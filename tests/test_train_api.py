@@ -10,7 +10,8 @@ import torch
 
 from loopback import Answer, Sent, Server, by_hash, completion, failure
 from tacit.commands import run_evaluation
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.economy.spend import Purse
 from tacit.engine import api_limits
 from tacit.errors import EngineError, Refused, RunError, SpendCap

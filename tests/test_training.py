@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tacit.config import parse_config
+from tacit.configfile import parse_config
 from tacit.runfolder import Request, RunFolder, read_lines
 from tacit.training import _tests, run_training
 from tacit.types import Episode, Grade

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.config import Config, ModelConfig, PolicyConfig, parse_config
+from tacit.config import Config, ModelConfig, PolicyConfig
+from tacit.configfile import parse_config
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.vllm import VllmEngine, serve

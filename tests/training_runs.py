@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -50,7 +50,7 @@ def evaluate(
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
     from tacit.commands import run_evaluation
-    from tacit.config import load_config
+    from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
     if config.team is None:
@@ -73,7 +73,7 @@ def compare(
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
     from tacit.commands import run_evaluation
-    from tacit.config import load_config
+    from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
     trained = _trained(source)
@@ -92,7 +92,7 @@ def train(
     dry: DryRun = False,
 ) -> None:
     """Train a team; the same command on a run folder goes on where it stopped."""
-    from tacit.config import load_config
+    from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
     if dry:
@@ -134,7 +134,7 @@ def play(
 ) -> None:
     """Show one conversation as it happens."""
     from tacit.commands import run_play
-    from tacit.config import load_config
+    from tacit.configfile import load_config
 
     asyncio.run(run_play(load_config(source, overrides or ()), question, answer, _trained(source)))
 
@@ -173,7 +173,7 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
-    from tacit.config import load_config
+    from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
     try:
@@ -259,7 +259,8 @@ def doctor(
     ] = None,
 ) -> None:
     """Check this machine and a config's models, and say how to fix what fails."""
-    from tacit.config import Config, load_config
+    from tacit.config import Config
+    from tacit.configfile import load_config
 
     config = load_config(source) if source else Config()
     from tacit.doctor import run_doctor  # after the config, which answers at once
@@ -272,7 +273,7 @@ def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("tacit.yaml"),
 ) -> None:
     """Write a commented config to start from."""
-    from tacit.config import find_config
+    from tacit.configfile import find_config
 
     if path.exists():
         raise ConfigError(f"`{path}` exists already: name another file")

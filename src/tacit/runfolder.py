@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import Config, parse_config
+from tacit.config import Config
+from tacit.configfile import parse_config
 from tacit.errors import ConfigError
 from tacit.types import Episode
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tacit.config import parse_config
+from tacit.configfile import parse_config
 from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
 from tacit.report.columns import Columns

@@ -1,0 +1,136 @@
+"""Reading a configuration: one YAML file, `extends:` for variants, `a.b=c` overrides."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tacit.config import Config, Section
+from tacit.errors import ConfigError
+from tacit.registry import did_you_mean
+
+RECIPE_FOLDERS = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
+"""Installed, and in a checkout."""
+
+
+def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a YAML file (or a recipe by its name), apply overrides, check everything."""
+    path = find_config(source)
+    tree = _read_tree(path, seen=())
+    for override in overrides:
+        apply_override(tree, override)
+    return parse_config(tree, str(path.name))
+
+
+def parse_config(tree: Mapping[str, Any], place: str = "config") -> Config:
+    """Check a tree of plain values; every complaint names its dotted path."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{place}: {'; '.join(_complaints(error))}") from None
+
+
+def find_config(source: str | Path) -> Path:
+    """The file itself, a run folder's resolved config, or a shipped recipe's."""
+    path = Path(source)
+    if path.is_dir() and (path / "config.json").exists():
+        return path / "config.json"
+    if path.is_file():
+        return path
+    recipes = {file.stem: file for folder in RECIPE_FOLDERS for file in folder.glob("*.yaml")}
+    if str(source) in recipes:
+        return recipes[str(source)]
+    raise ConfigError(
+        f"no config file or recipe `{source}`: {did_you_mean(str(source), recipes)} "
+        "(`tacit init` writes a new one)"
+    )
+
+
+def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """A YAML or JSON file as a dict, laid over the file it `extends`."""
+    if path.resolve() in seen:
+        raise ConfigError(f"{path.name}: `extends` goes round in a circle")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path.name} is not valid {path.suffix[1:]}: {reason}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path.name}: expected `key: value` lines at the top level")
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree
+    beside = path.parent / str(base)
+    return _merge(
+        _read_tree(find_config(beside if beside.is_file() else base), (*seen, path.resolve())), tree
+    )
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one tree over another; `key: null` takes a section of the base away."""
+    merged = dict(base)
+    for key, value in over.items():
+        if value is None and isinstance(merged.get(key), dict):
+            del merged[key]
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def apply_override(tree: dict[str, Any], override: str) -> None:
+    """Apply `a.b=c` in place; the value is read as YAML."""
+    path, equals, value = override.partition("=")
+    if not equals or not path:
+        raise ConfigError(f"override `{override}`: write it as section.key=value")
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        node = tree.setdefault(parent, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"override `{override}`: `{parent}` is not a section")
+        tree = node
+    try:
+        tree[leaf] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        tree[leaf] = value
+
+
+def _complaints(error: ValidationError) -> Iterable[str]:
+    for problem in error.errors():
+        place = ".".join(map(str, problem["loc"])) or "config"
+        if problem["type"] == "extra_forbidden":
+            known = _fields_at(problem["loc"][:-1])
+            yield f"`{place}` is not a setting: {did_you_mean(str(problem['loc'][-1]), known)}"
+        elif problem["type"] == "missing":
+            yield f"{place} is missing"
+        elif problem["type"] in ("model_type", "dict_type"):
+            yield f"{place}: write `key: value` settings, not {problem['input']!r}"
+        elif problem["type"] == "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+            yield message if place == "config" else f"{place}: {message}"
+        else:
+            yield f"{place}: {problem['msg'].lower()}, got {problem.get('input')!r}"
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    """Names of the settings at a dotted place, walking through sections, lists and dicts."""
+    model: Any = Config
+    for key in location:
+        field = getattr(model, "model_fields", {}).get(key)
+        model = _section_in(field.annotation) if field else model
+    return list(getattr(model, "model_fields", {}))
+
+
+def _section_in(annotation: Any) -> Any:
+    """The Section class inside `X`, `X | None` or `dict[str, X]`."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    inner = (_section_in(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((found for found in inner if found is not None), None)
