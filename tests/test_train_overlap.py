@@ -13,6 +13,7 @@ import torch
 
 from tacit.errors import ConfigError
 from tacit.learn.credit import Batch, credit
+from tacit.learn.learners import Learners
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
 from tacit.learn.update import Gathered
@@ -132,8 +133,8 @@ async def test_it_is_what_the_schedule_says_done_one_after_the_other(
             batch = credit(
                 played.groups, stage.roles, trainer._multipliers(), trainer.credit_settings
             )
-            halves = trainer._gather(batch)
-            async with trainer._changing():
+            halves = trainer.learners.gather(batch)
+            async with trainer.learners.changing():
                 finish_all(trainer, halves)
             trainer._control(batch)
             played = following or played
@@ -146,7 +147,7 @@ async def test_playing_and_learning_happen_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     playing, gathering = threading.Event(), threading.Event()
-    play, gather = Trainer._play, Trainer._gather
+    play, gather = Trainer._play, Learners.gather
 
     async def watched_play(trainer: Trainer, step: int) -> Any:
         if step > 1:
@@ -154,14 +155,14 @@ async def test_playing_and_learning_happen_at_the_same_time(
             assert await asyncio.to_thread(gathering.wait, 60), "nobody learned meanwhile"
         return await play(trainer, step)
 
-    def watched_gather(trainer: Trainer, batch: Batch) -> Any:
-        if trainer.state.step < 1:
+    def watched_gather(learners: Learners, batch: Batch) -> Any:
+        if not gathering.is_set():
             gathering.set()
             assert playing.wait(60), "nobody played meanwhile"
-        return gather(trainer, batch)
+        return gather(learners, batch)
 
     monkeypatch.setattr(Trainer, "_play", watched_play)
-    monkeypatch.setattr(Trainer, "_gather", watched_gather)
+    monkeypatch.setattr(Learners, "gather", watched_gather)
     config = tiny_config(train={**OVERLAP, "steps": 2, "evaluate_every": 0})
     async with open_stage(config) as stage:
         await Trainer(stage, RunFolder(tmp_path)).train()

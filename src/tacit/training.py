@@ -29,8 +29,9 @@ from tacit.evaluate import (
     summarise,
 )
 from tacit.learn.setup import Stage, check_training, open_stage, spread
+from tacit.learn.state import State
 from tacit.learn.track import check_trackers
-from tacit.learn.trainer import State, Trainer
+from tacit.learn.trainer import Trainer
 from tacit.panel import step_display
 from tacit.runfolder import Request, RunFolder
 from tacit.session import helpers_of, prices_of, seat, teams_of

@@ -1,22 +1,15 @@
 """The training loop: play, judge, update, price, log; evaluate and save now and then.
 
-A run is its folder. Whatever may differ between equal runs (times) goes to `timing.jsonl`; all else
-is the same line for line whether a run was interrupted or not.
+A run is its folder: what it writes there is the `journal`'s, where it stands is its `state`.
 """
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from tacit.economy.budget import (
-    Dual,
     DualSettings,
     check_budget,
     start_dual,
@@ -29,60 +22,26 @@ from tacit.errors import SpendCap
 from tacit.evaluate import Summary, evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.ahead import Rollout
-from tacit.learn.batch import Choice, Row
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.credit import Batch, CreditSettings, Played, credit
+from tacit.learn.journal import REPLAYED, Journal
+from tacit.learn.learners import Learners
 from tacit.learn.metrics import empty_share, step_metrics
 from tacit.learn.policy import check_frozen
 from tacit.learn.rollouts import Player, fixed_tokens, make_player
 from tacit.learn.sampler import TaskSampler
-from tacit.learn.score import score
 from tacit.learn.setup import Stage
 from tacit.learn.silence import Warmup, step_warmup
+from tacit.learn.state import State
 from tacit.learn.terms import credit_settings, dual_settings
 from tacit.learn.track import Fan
-from tacit.learn.update import Gathered, Updated
-from tacit.runfolder import EPISODE, RunFolder
+from tacit.learn.update import Updated
+from tacit.runfolder import RunFolder
 from tacit.session import prices_of
 from tacit.types import Task
 
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
-DROPPED = "episodes/dropped.jsonl"
-REPLAYED = ("metrics.jsonl", "episodes/train.jsonl", DROPPED)
-"""Files that are cut back to what a checkpoint knows of them when a run goes on."""
-BASE_LOSS_ROWS = 16
-"""Messages a step whose loss under the frozen base is looked at: private codes show there."""
-
-
-@dataclass(slots=True)
-class State:
-    """What a checkpoint keeps beside weights: with it a run goes on as if never stopped."""
-
-    step: int = 0
-    position: int = 0
-    duals: dict[str, Dual] = field(default_factory=dict)
-    warmup: Warmup = field(default_factory=lambda: Warmup(limit=0))
-    best: dict[str, Any] | None = None
-    worse: int = 0
-    """Evaluations since the best one."""
-    dead: int = 0
-    """Steps in a row without any signal."""
-    stopped: str | None = None
-    dropped: int = 0
-    """Training episodes that failed and were left out."""
-    owed: bool = False
-    """Whether the evaluation of this step is still to be made."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, tree: Mapping[str, Any]) -> "State":
-        own = {name: tree[name] for name in cls.__slots__ if name in tree}
-        own["duals"] = {name: Dual(**dual) for name, dual in own["duals"].items()}
-        own["warmup"] = Warmup(**{**own["warmup"], "gaps": tuple(own["warmup"]["gaps"])})
-        return cls(**own)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,9 +63,8 @@ class Trainer:
     sampler: TaskSampler = field(init=False)
     duals: dict[str, DualSettings] = field(init=False)
     credit_settings: CreditSettings = field(init=False)
-    trackers: Fan = field(init=False)
-    threads: int = field(default_factory=torch.get_num_threads)
-    """The learner's, whichever thread it runs in: how sums are cut changes their last bits."""
+    learners: Learners = field(init=False)
+    journal: Journal = field(init=False)
     ahead: Rollout | None = None
     """The next step's groups, where they are already played."""
 
@@ -116,6 +74,7 @@ class Trainer:
         self.player = make_player(
             stage.roster, stage.grader, config, stage.team, on_episode=self.meter.add
         )
+        self.learners = Learners(stage)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.duals = dual_settings(self.stage)
         self.credit_settings = credit_settings(self.stage)
@@ -133,9 +92,9 @@ class Trainer:
         RunFolder.open(self.run.path, config)  # only now, so that a refused run leaves nothing
         self.run.log_start()
         tree = config.model_dump(mode="json")
-        self.trackers = Fan(
-            config.train.trackers, config.name, str(self.run.path / "tracker"), tree
-        )
+        folder = str(self.run.path / "tracker")
+        trackers = Fan(config.train.trackers, config.name, folder, tree)
+        self.journal = Journal(self.run, self.meter, trackers, self.on_step)
         if not resumed or self.state.owed:
             await self._evaluate()
             self._save()
@@ -153,7 +112,7 @@ class Trainer:
             if self.run.take("save"):
                 self._save()
         check_frozen(self.stage.fingerprints, self.stage.frozen)
-        self.trackers.close()
+        trackers.close()
         return self.state
 
     async def _end(self, reason: str) -> None:
@@ -168,9 +127,8 @@ class Trainer:
         began = time.perf_counter()
         played = await self.player.play(tasks, step=1)
         rolled = time.perf_counter()
-        await self._update(
-            credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
-        )
+        batch = credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
+        await self.learners.update(batch, train_choice=self.state.warmup.over)
         return played, rolled - began, time.perf_counter() - rolled
 
     async def _step(self) -> None:
@@ -184,8 +142,12 @@ class Trainer:
         numbers = self._numbers(batch, updated) | self._about(rollout)
         self._control(batch)
         self._guard(batch, updated)
-        self._log(numbers, batch, rollout, rolled - began, time.perf_counter() - rolled)
         train = self.stage.config.train
+        times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
+        self.journal.line(self.state.step, numbers, times)
+        self.journal.failed(self.state.step, rollout.failed)
+        if train.save_episodes:
+            self.journal.played(self.state.step, batch)
         last = self.state.step == train.steps or bool(self.state.stopped)
         due = train.evaluate_every and self.state.step % train.evaluate_every == 0
         if due or last:
@@ -220,55 +182,18 @@ class Trainer:
         """
         train, self.ahead = self.stage.config.train, None
         if not train.overlap:
-            return await self._update(batch)
+            return await self.learners.update(batch, train_choice=self.state.warmup.over)
         try:
             async with asyncio.TaskGroup() as both:
-                learning = both.create_task(asyncio.to_thread(self._gather, batch))
+                learning = both.create_task(asyncio.to_thread(self.learners.gather, batch))
                 if self.state.step + 1 < train.steps:
                     playing = both.create_task(self._play(self.state.step + 2))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        async with self._changing():
-            result = {
-                name: self.stage.updaters[name].finish(half, train_choice=self.state.warmup.over)
-                for name, half in learning.result().items()
-            }
+        result = await self.learners.finish(learning.result(), train_choice=self.state.warmup.over)
         if self.state.step + 1 < train.steps:
             self.ahead = playing.result()
         return result
-
-    async def _update(self, batch: Batch) -> dict[str, Updated]:
-        """One update of every policy, while none of their engines runs."""
-        async with self._changing():
-            return {
-                name: self.stage.updaters[name].update(*share, train_choice=self.state.warmup.over)
-                for name, share in self._shares(batch).items()
-            }
-
-    def _gather(self, batch: Batch) -> dict[str, Gathered]:
-        torch.set_num_threads(self.threads)  # in this thread; another one may have been given less
-        shares = self._shares(batch).items()
-        return {name: self.stage.updaters[name].gather(*share) for name, share in shares}
-
-    def _shares(self, batch: Batch) -> dict[str, tuple[list[Row], list[Choice]]]:
-        """Each policy's rows and choices, where it has any."""
-        shares = {}
-        for name in self.stage.updaters:
-            rows = [row for row in batch.rows if row.policy == name]
-            own = [i for i, choice in enumerate(batch.choices) if choice.policy == name]
-            if rows:
-                shares[name] = _renumbered(rows, batch, own)
-        return shares
-
-    @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
-        """Inside, trained engines rest; afterwards they serve the next version."""
-        async with AsyncExitStack() as stack:
-            for engine in self.stage.trained_engines:
-                await stack.enter_async_context(engine.paused())
-            yield
-            for engine in self.stage.trained_engines:
-                await engine.refresh(engine.version + 1)
 
     def _multipliers(self) -> Multipliers:
         value = {name: dual.value for name, dual in self.state.duals.items()}
@@ -315,14 +240,7 @@ class Trainer:
             numbers[f"budget/{name}"] = self.duals[name].budget
             numbers[f"lambda/{name}"] = dual.value
         numbers["silence/warming"] = float(not self.state.warmup.over)
-        for policy, one in updated.items():
-            prefix = "train" if len(updated) == 1 else f"train/{policy}"
-            numbers |= {f"{prefix}/{name}": value for name, value in one.stats.items()}
-            numbers[f"{prefix}/gradient_norm"] = one.gradient_norm
-            numbers[f"{prefix}/dropped"] = one.dropped
-            numbers[f"{prefix}/learning_rate"] = self.stage.updaters[policy].learning_rate()
-            if (loss := self._base_loss(batch, policy)) is not None:
-                numbers[f"{prefix}/base_loss"] = loss
+        numbers |= self.learners.numbers(batch, updated)
         return numbers
 
     def _about(self, rollout: Rollout) -> dict[str, float]:
@@ -332,43 +250,6 @@ class Trainer:
             behind = sum(learner - version for version in versions)
             numbers["episodes/behind"] = behind / max(1, len(versions))
         return numbers
-
-    @torch.no_grad()
-    def _base_loss(self, batch: Batch, policy: str) -> float | None:
-        """Mean negative log-probability of some spoken messages under the frozen base."""
-        spoken = [
-            (row.prompt_ids, row.output_ids)
-            for row in batch.rows
-            if row.policy == policy and not row.silent
-        ][:BASE_LOSS_ROWS]
-        if not spoken:
-            return None
-        module, weights = self.stage.policies[policy].reference()
-        with weights:
-            scores = score(module, spoken)
-        return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())
-
-    def _log(
-        self,
-        numbers: dict[str, float],
-        batch: Batch,
-        rollout: Rollout,
-        rollout_s: float,
-        update_s: float,
-    ) -> None:
-        step = self.state.step
-        line = {"step": step, **numbers}
-        self.run.append("metrics.jsonl", json.dumps(line, allow_nan=False).encode())
-        times = {"step": step, "rollout_s": rollout_s, "update_s": update_s}
-        self._time(times)
-        for episode in rollout.failed:
-            whole = EPISODE.dump_json(episode)
-            self.run.append(DROPPED, whole[:-1] + f',"step":{step}}}'.encode())
-        if self.stage.config.train.save_episodes:
-            for record in _records(step, batch):
-                self.run.append("episodes/train.jsonl", record)
-        self.trackers.log(numbers, step)
-        self.on_step(line | times)
 
     async def _check_budgets(self) -> None:
         """Refuse a budget that no team could learn to keep, before any training."""
@@ -397,17 +278,9 @@ class Trainer:
         )
         self.run.write_json(f"evals/{name}.json", summary.to_json())
         numbers = {"eval/accuracy": summary.accuracy.mean, "eval/tokens": summary.generated.mean}
-        self.run.append("metrics.jsonl", json.dumps({"step": step, **numbers}).encode())
-        self._time({"step": step, "evaluate_s": time.perf_counter() - began})
-        self.trackers.log(numbers, step)
-        self.on_step({"step": step, **numbers})
+        self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
         self._remember(summary)
         self.state.owed = False
-
-    def _time(self, times: dict[str, float]) -> None:
-        """What took how long and how many tokens, which may differ between equal runs."""
-        used = {model: asdict(usage) for model, usage in self.meter.take().items()}
-        self.run.append("timing.jsonl", json.dumps({**times, "usage": used}).encode())
 
     def _remember(self, summary: Summary) -> None:
         """Within the budget first, then accuracy, then fewer tokens."""
@@ -456,35 +329,6 @@ class Trainer:
 def _mixed(group: Played) -> bool:
     rewards = [episode.grade.reward for episode in group.spoken if episode.grade]
     return difficulty(rewards) is Difficulty.MIXED
-
-
-def _renumbered(rows: list[Row], batch: Batch, own: list[int]) -> tuple[list[Row], list[Choice]]:
-    """Rows and choices of one policy, the rows pointing into the shorter list of choices."""
-    place = {old: new for new, old in enumerate(own)}
-    moved = [
-        row if row.context is None else replace(row, context=place[row.context]) for row in rows
-    ]
-    return moved, [batch.choices[i] for i in own]
-
-
-def _records(step: int, batch: Batch) -> list[bytes]:
-    """Every episode of the step as a line: the play itself, its arm, reward parts, advantages."""
-    lines = []
-    for group in batch.groups:
-        other = [parts.task for parts in group.silent]
-        silent = {"task_if_silent": sum(other) / len(other)} if other else {}
-        for number, (episode, parts) in enumerate(
-            zip(group.played.spoken, group.spoken, strict=True)
-        ):
-            extra = {
-                "step": step,
-                "reward": {"total": parts.total, "task": parts.task, **parts.charged},
-                "advantages": {role: values[number] for role, values in group.advantages.items()},
-                **silent,
-            }
-            whole = EPISODE.dump_json(episode)
-            lines.append(whole[:-1] + b"," + json.dumps(extra).encode()[1:])
-    return lines
 
 
 def _size(path: Path) -> int:
