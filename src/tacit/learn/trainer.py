@@ -144,10 +144,10 @@ class Trainer:
         self._guard(batch, updated)
         train = self.stage.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
-        self.journal.line(self.state.step, numbers, times)
         self.journal.failed(self.state.step, rollout.failed)
         if train.save_episodes:
             self.journal.played(self.state.step, batch)
+        self.journal.line(self.state.step, numbers, times)
         last = self.state.step == train.steps or bool(self.state.stopped)
         due = train.evaluate_every and self.state.step % train.evaluate_every == 0
         if due or last:
