@@ -19,11 +19,13 @@ from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
 from experiments.blocks.honesty import codes_table
 from experiments.blocks.rows import (
+    CONSISTENCY,
     GSM8K,
     HINT,
     SEVEN,
     SOLO,
     TRAINED,
+    UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
     get,
     interval,
@@ -188,8 +190,9 @@ def steps(order: Order) -> list[int]:
 def test_the_readme_says_what_the_results_say() -> None:
     said = (ROOT / "README.md").read_text(encoding="utf-8").replace("**", "")
     results = Results.read(ROOT / "experiments" / "results")
-    for row, name in ((SOLO, "solo"), (UNTRAINED_HINT, "untrained hint"), (HINT, "trained hint")):
-        team = get(results, row)
+    critic = ("untrained critic", "baselines", "untrained critic")
+    for row in (SOLO, UNTRAINED_HINT, critic, UNTRAINED_DIALOGUE, CONSISTENCY, HINT):
+        team, name = get(results, row), row[0]
         assert team is not None
         seeds = ", three seeds" if len(team.right_ST) == 3 else ""
         assert f"| {name}{seeds} | {interval(team.accuracy)} | {team.generated:.0f} |" in said
