@@ -6,6 +6,7 @@ token tells whose it is. All else, lane, block, pages and tickets, is the real t
 
 import asyncio
 import importlib
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -165,6 +166,54 @@ async def test_a_talk_goes_on_from_the_pages_it_has_filled(
     assert lane._block.pages.free == pages
     say(4)
     assert seen[-6:] == [(80, 0)] * 6, "other weights"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_only_ever_read_what_was_computed_for_them(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Prompts that begin alike come and go, pages run out, weights change under running rows."""
+    module = importlib.import_module(f"{CUDA}.block")
+    dice, count, rows = random.Random(seed), (20, 30, 40)[seed % 3], 8
+    monkeypatch.setattr(module, "_page_count", lambda model, wanted, least: count)
+    block = module.Block(Model(), rows, 2, 16, [])
+    holds: dict[int, Any] = {}
+    running: dict[int, tuple[int, tuple[int, ...]]] = {}
+    version, shared, refused = 0, 0, 0
+    for _ in range(300):
+        if dice.random() < 0.05:
+            version += 1
+            block.prompts.clear()
+        block.prompts.trim(2 * rows)
+        for row in [row for row in running if dice.random() < 0.3]:
+            block.release(row)
+            del running[row]
+        picked: list[Any] = []
+        for row in set(range(rows)) - running.keys():
+            ids = tuple(n for _ in range(7) for n in [dice.randrange(2)] * 15 + [7])
+            ids = ids[: dice.choice([5, 16, 17, 32, 33, 64, 100])]
+            prompt = block.reserve(row, (ids, ()), len(ids) + dice.randrange(1, 60), picked)
+            if prompt is None:
+                refused += 1
+                break
+            picked.append(prompt)
+            running[row] = version, ids
+        for prompt in picked:
+            if prompt.logits_NV is None:
+                shared += prompt.known
+                for number in range(prompt.known // 16, len(prompt.pages)):
+                    holds[prompt.pages[number]] = version, prompt.ids[: 16 * (number + 1)]
+                computed([prompt])
+        for row, (of, ids) in running.items():
+            whole = len(ids) // 16
+            read = [holds[page] for page in block._held[row][:whole]]
+            assert read == [(of, ids[: 16 * (number + 1)]) for number in range(whole)]
+            holds |= dict.fromkeys(block._held[row][whole:], row)
+    assert shared and refused
+    for row in running:
+        block.release(row)
+    block.prompts.clear()
+    assert block.pages.free == count
 
 
 @pytest.mark.parametrize("place", ["_compute", "odds", "advance"])

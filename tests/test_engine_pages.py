@@ -111,14 +111,18 @@ def test_whoever_comes_and_goes_a_page_holds_what_it_is_taken_for() -> None:
     pages = Pages(60)
     prompts = Prompts(pages)
     held: dict[int, tuple[int, ...]] = {}
+    longest = 0
     for _ in range(3000):
-        ids = tuple(n // PAGE % 3 * dice.randrange(1, 3) for n in range(dice.randrange(1, 90)))
+        ids = tuple(n for _ in range(6) for n in [dice.randrange(2)] * PAGE)
+        ids = ids[: dice.randrange(1, 90)]
         begun = prompts.begun((ids, ()))
+        longest = max(longest, len(begun))
         assert [held[page] for page in begun] == [ids[: PAGE * (n + 1)] for n in range(len(begun))]
         if pages.free >= pages_for(len(ids)) and not prompts.find((ids, ())):
             prompt = prompts.add((ids, ()), begun)
             for number, page in enumerate(prompt.whole_pages):
                 held[page] = ids[: PAGE * (number + 1)]
         prompts.trim(dice.randrange(5, 30))
+    assert longest == 5
     prompts.clear()
     assert pages.free == 60

@@ -299,8 +299,12 @@ def test_shapes_of_prompts_hold_no_task() -> None:
         replace(one, messages=(ChatMessage("user", f"{one.messages[1].content}\n\nSolve it."),))
         for one in calls
     ]
-    (turned,) = prompt_shapes(last, {"actor 2": "actor"}, "role_last")
-    assert [m.content for m in turned.messages] == [f"{shape.messages[1].content}\n\nSolve it."]
+    own = {"actor": "Solve it.\n\nBriefly, {instruction}"}
+    (turned,) = prompt_shapes(last, {"actor 2": "actor"}, "role_last", own)
+    asked = shape.messages[1].content
+    assert [m.content for m in turned.messages] == [f"{asked}\n\n{own['actor']}"]
+    (plain,) = prompt_shapes(last[:1], {"actor 2": "actor"}, "role_last")
+    assert [m.content for m in plain.messages] == [f"{asked}\n\n{{instruction}}"]
     (foreign,) = prompt_shapes(calls, {"actor 2": "actor"}, None)
     assert [message.content for message in foreign.messages] == [
         "Solve it.",

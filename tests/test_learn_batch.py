@@ -17,7 +17,7 @@ from learn_parts import (
     make_updater,
     weights_of,
 )
-from tacit.learn.batch import Choice, Row, bundle, microbatches, split
+from tacit.learn.batch import SPREAD, Choice, Row, bundle, microbatches, split
 from tacit.learn.prefixes import LEAST
 
 
@@ -135,6 +135,30 @@ def test_what_prompts_begin_with_counts_once_for_those_beside_each_other() -> No
     assert all(len(some) == 1 for some in microbatches(bundle(rows, []), beside - 1, padded=False))
     (whole,) = bundle([replace(one, sequence=0) for one in rows], [])
     assert whole.tokens == beside + apart + LEAST + 2
+
+
+def test_a_long_talk_is_cut_before_attention_grows_out_of_proportion() -> None:
+    """Each prompt goes on from the one before: counted once they would all fit, ten times over."""
+    whole = ids(1, 60 * LEAST)
+    rows = [
+        replace(row(n, output=2), prompt_ids=whole[: LEAST * (n + 1)]) for n in reversed(range(60))
+    ]
+    tokens = 10 * len(whole)
+    cut = microbatches(bundle(rows, []), tokens, padded=False)
+    assert len(cut) == 1
+    tokens = len(whole) + 2 * len(rows)
+    cut = microbatches(bundle(rows, []), tokens, padded=False)
+    spread = [sum(one.spread for one in some) for some in cut]
+    assert 60 * 61 / 2 * LEAST / tokens / SPREAD <= len(cut) <= 10
+    assert max(spread) <= SPREAD * tokens
+
+
+def test_prompts_with_little_in_common_stand_by_width() -> None:
+    head = ids(1, LEAST)
+    rows = [replace(row(n), prompt_ids=head + ids(n + 2, 50 * (1 + n % 3))) for n in range(9)]
+    (some,) = microbatches(bundle(rows, []), 10**6, padded=False)
+    widths = [one.width for one in some]
+    assert widths == sorted(widths, reverse=True)
 
 
 @pytest.mark.parametrize("loss", ["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tacit.learn.packed import Pack, pack
-from tacit.learn.prefixes import LEAST
+from tacit.learn.prefixes import LEAST, forest
 
 Said = list[tuple[list[int], list[int]]]
 
@@ -100,6 +100,14 @@ def test_prompts_that_go_on_from_each_other_are_computed_once() -> None:
     assert sorted(packed.ids_T.tolist()) == sorted([*question, 1, 6, *said, 2, 4, *said[:-1], 3])
     beside = [([9, *question], [1]), (list(range(LEAST - 1)), [2]), (first, [3])]
     assert pack(beside, torch.device("cpu")).copies is None
+
+
+def test_a_chain_may_be_long() -> None:
+    whole = list(range(1200 * LEAST))
+    said: Said = [(whole[: LEAST * (n + 1)], [-1, -2]) for n in range(1200)]
+    grown = forest(said)
+    assert len(grown.segments) == 2 * 1200 - 1
+    assert sum(len(segment.ids) for segment in grown.segments) == len(whole) + 1200
 
 
 def test_messages_of_one_token_share_nothing_but_their_prompt() -> None:

@@ -213,8 +213,11 @@ FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
         ({"team": agents(trained=False)}, "nothing to train: set `trained: true`"),
         ({"train": {"group": 1}}, r"train\.group: input should be greater than or equal to 2"),
         ({"budget": {"tokens": 0}}, r"budget\.tokens: input should be greater than 0"),
-        ({"budget": {"tokens": 3}}, r"budget\.tokens = 3 is below what an episode costs when"),
-        ({"budget": {"turns": 0.5}}, r"budget\.turns = 0\.5 is below what an episode costs when"),
+        (
+            {"budget": {"tokens": 3}},
+            r"budget\.tokens = 3 is below what the frozen agents of an episode cost",
+        ),
+        ({"budget": {"turns": 0.5}}, r"budget\.turns = 0\.5 is below what an episode cost when"),
         ({"team": DIALOGUE}, r"silence\.exploration: `arms` needs a team with one choice"),
         (
             {"models": FAR, "team": agents(model="far")},

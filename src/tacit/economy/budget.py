@@ -80,7 +80,8 @@ def unreachable(dual: Dual, settings: DualSettings) -> str | None:
 def check_budget(name: str, budget: float, fixed_cost: float) -> None:
     """Refuse a budget that training could not keep: what is spent whatever anybody learns."""
     if budget < fixed_cost:
+        spender = " the frozen agents of" if name == "tokens" else ""
         raise ConfigError(
-            f"budget.{name} = {budget:g} is below what an episode costs when everyone who may be "
-            f"silent is and nobody who learns says a word ({fixed_cost:.4g}); set it above that"
+            f"budget.{name} = {budget:g} is below what{spender} an episode cost when everyone who "
+            f"may be silent is ({fixed_cost:.4g}); set it above that"
         )

@@ -145,7 +145,9 @@ def _shapes(run: RunFolder, weights: Weights) -> list[Shape]:
         name: role for role in weights.roles for name in agent_names(role, team.agents[role].count)
     }
     calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
-    return prompt_shapes(calls, agents, None if team.topology == OUTSIDE else team.prompts)
+    form = None if team.topology == OUTSIDE else team.prompts
+    systems = {role: team.agents[role].system if form else None for role in weights.roles}
+    return prompt_shapes(calls, agents, form, systems)
 
 
 def _read(run: RunFolder, name: str) -> Any:

@@ -15,22 +15,35 @@ class Shape:
     messages: tuple[ChatMessage, ...]
 
 
-def prompt_shapes(calls: Iterable[Call], roles: Mapping[str, str], form: str | None) -> list[Shape]:
+def prompt_shapes(
+    calls: Iterable[Call],
+    roles: Mapping[str, str],
+    form: str | None,
+    systems: Mapping[str, str | None] | None = None,
+) -> list[Shape]:
     """One shape for each part that the agents of `roles` (name → role) were seen to play.
 
     `form` is that of `tacit.team.prompts`, or None where a program outside wrote the prompts.
+    `systems`: role texts of the config's own, by role.
     """
+    systems = systems or {}
     seen: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
         if call.agent in roles:
             seen.setdefault((roles[call.agent], call.part), []).append(call)
-    return [Shape(role, _messages(part, some, form)) for (role, part), some in seen.items()]
+    return [
+        Shape(role, _messages(part, some, form, systems.get(role)))
+        for (role, part), some in seen.items()
+    ]
 
 
-def _messages(part: str, calls: Sequence[Call], form: str | None) -> tuple[ChatMessage, ...]:
+def _messages(
+    part: str, calls: Sequence[Call], form: str | None, own: str | None
+) -> tuple[ChatMessage, ...]:
     """Whatever is the same in all of them, word for word; what differs as a name in braces."""
-    roles = {_role_text(call, form) for call in calls}
-    (told,) = roles if len(roles) == 1 else (None,)
+    texts = ["\n\n".join(m.content for m in c.messages if m.role == "system") for c in calls]
+    # with the role last its text cannot be told from the question's: then as the config has it
+    told = texts[0] if len({*texts}) == 1 and form != "role_last" else own
     if form is None:
         said = ChatMessage("user", "{what the program asks}")
         return (ChatMessage("system", told), said) if told else (said,)
@@ -48,12 +61,6 @@ def _messages(part: str, calls: Sequence[Call], form: str | None) -> tuple[ChatM
         instruction="{instruction}",
         form=form,
         system=told,
-        may_be_silent=told is None and any(SILENCE_SENTENCE in text for text in roles),
+        may_be_silent=SILENCE_SENTENCE not in (told or "")
+        and any(SILENCE_SENTENCE in m.content for call in calls for m in call.messages),
     )
-
-
-def _role_text(call: Call, form: str | None) -> str:
-    """What this call says of the agent's part, and not of the question."""
-    if form == "role_last":
-        return call.messages[-1].content.rpartition("\n\n")[2]
-    return "\n\n".join(m.content for m in call.messages if m.role == "system")

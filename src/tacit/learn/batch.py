@@ -9,6 +9,9 @@ from itertools import pairwise
 
 from tacit.learn.prefixes import counted_once
 
+SPREAD = 4
+"""How many times a micro-batch's tokens attention may work on: each message's whole prompt."""
+
 Ids = tuple[int, ...]
 
 
@@ -52,6 +55,8 @@ class Bundle:
     """Longest prompt plus output among them."""
     tokens: int
     """Of all of them, what prompts have in common counted once."""
+    spread: int
+    """Of all of them, each with its whole prompt: what attention works on."""
     prompt: Ids
     """Of the first of them."""
 
@@ -88,29 +93,30 @@ def _bundle(
     said += [(choices[i].prompt_ids, choices[i].marker_ids) for i in others]
     width = max(len(prompt) + len(output) for prompt, output in said)
     prompts = sorted(prompt for prompt, _ in said)
-    tokens = sum(len(prompt) + len(output) for prompt, output in said)
-    tokens -= sum(counted_once(*pair) for pair in pairwise(prompts))
-    return Bundle(tuple(some), tuple(others), width, tokens, said[0][0])
+    spread = sum(len(prompt) + len(output) for prompt, output in said)
+    tokens = spread - sum(counted_once(*pair) for pair in pairwise(prompts))
+    return Bundle(tuple(some), tuple(others), width, tokens, spread, said[0][0])
 
 
 def microbatches(
     bundles: Iterable[Bundle], tokens: int, *, padded: bool = True
 ) -> list[list[Bundle]]:
-    """Bundles in pieces of so many tokens at most; a bundle is never cut.
+    """Bundles in pieces of about so many tokens at most; a bundle is never cut.
 
     Padded ones stand beside those of like width, and count as long as the longest. Others stand
-    beside those whose prompts begin alike, which counts once.
+    beside those whose prompts begin alike, which counts once, up to SPREAD times as many in all.
     """
     cut: list[list[Bundle]] = []
-    room = 0
-    for one in sorted(bundles, key=_by_width if padded else _by_prompt):
+    room = spread = 0
+    for one in _widest_first(bundles) if padded else _alike(bundles):
         size = _size(one, cut[-1], padded) if cut else 0
-        if not cut or size > room:
+        if not cut or size > room or (one.spread > spread and not padded):
             cut.append([])
-            room = tokens
+            room, spread = tokens, SPREAD * tokens
             size = _size(one, [], padded)
         cut[-1].append(one)
         room -= size
+        spread -= one.spread
     return cut
 
 
@@ -120,12 +126,22 @@ def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
     return one.tokens - (counted_once(beside[-1].prompt, one.prompt) if beside else 0)
 
 
-def _by_width(one: Bundle) -> tuple[int, tuple[int, ...]]:
-    return -one.width, one.rows
+def _widest_first(bundles: Iterable[Bundle]) -> list[Bundle]:
+    return sorted(bundles, key=lambda one: (-one.width, one.rows))
 
 
-def _by_prompt(one: Bundle) -> tuple[Ids, int, tuple[int, ...]]:
-    return one.prompt, -one.width, one.rows
+def _alike(bundles: Iterable[Bundle]) -> list[Bundle]:
+    """Those with half a prompt in common beside each other, else by width: a CPU pads to it."""
+    ordered = sorted(bundles, key=lambda one: (one.prompt, -one.width, one.rows))
+    alike = [ordered[:1]]
+    for before, one in pairwise(ordered):
+        least = min(len(before.prompt), len(one.prompt))
+        if 2 * counted_once(before.prompt, one.prompt) >= least:
+            alike[-1].append(one)
+        else:
+            alike.append([one])
+    alike.sort(key=lambda some: -max((one.width for one in some), default=0))
+    return [one for some in alike for one in some]
 
 
 def _families(bundles: Iterable[Bundle]) -> list[list[Bundle]]:

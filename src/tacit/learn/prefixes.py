@@ -75,8 +75,10 @@ def forest(messages: Sequence[tuple[Ids, Ids]]) -> Forest:
         equal = shared[at] == len(prompts[at]) == len(prompts[at - 1])
         return more >= LEAST or (equal and more > 0)
 
-    def grow(first: int, end: int, depth: int, parent: int | None) -> None:
-        """Segments below `parent` for these prompts, which are the same up to `depth`."""
+    # runs of prompts that are the same up to a depth, and the segment that ends there
+    runs: list[tuple[int, int, int, int | None]] = [(0, len(messages), 0, None)]
+    while runs:
+        first, end, depth, parent = runs.pop()
         while first < end:
             last = first
             while last + 1 < end and goes_on(last + 1, depth):
@@ -87,8 +89,7 @@ def forest(messages: Sequence[tuple[Ids, Ids]]) -> Forest:
                 grown.leaves[order[first]] = add(parent, depth, ids)
             else:
                 alike = min(shared[first + 1 : last + 1])
-                grow(first, last + 1, alike, add(parent, depth, prompts[first][depth:alike]))
+                own = add(parent, depth, prompts[first][depth:alike])
+                runs.append((first, last + 1, alike, own))
             first = last + 1
-
-    grow(0, len(messages), 0, None)
     return grown

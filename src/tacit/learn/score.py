@@ -1,7 +1,7 @@
 """Log-probabilities of sampled tokens under a model, without ever holding all logits.
 
-Most models take all messages as one stream without padding, in which a prompt that several share,
-as a group's do, is computed once (`stream.py` on a CPU, `fused.py` on a GPU). For the others each
+Most models take all messages as one stream without padding, in which what several prompts begin
+with is computed once (`stream.py` on a CPU, `fused.py` on a GPU). For the others each
 message is a row, padded on the right, so that causal attention keeps padding out of real tokens.
 """
 
@@ -18,14 +18,13 @@ from torch.utils.checkpoint import checkpoint
 from tacit.engine.families import FAMILIES
 from tacit.engine.load import on_device
 from tacit.learn.packed import flat, pack, placed
+from tacit.learn.prefixes import Ids
 
 LOGITS_AT_ONCE = 2**25
 """Elements of the (tokens × vocabulary) block that exists at a time."""
 
 _COMPILED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """By module, so that a copy of one does not go on computing with its weights."""
-
-Ids = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -53,6 +53,7 @@ class Updated:
     """What happened in one step's updates, for the metrics."""
 
     stats: Mapping[str, float]
+    """Means over what was computed: messages without an advantage are mostly not."""
     gradient_norm: float
     dropped: int
     """Micro-batches left out because their loss or gradient was not finite."""
@@ -179,7 +180,8 @@ class Updater:
         sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
         padded = not packs(self.policy.loaded.module)
         # one at least, so that entropy and the like are known at every step
-        teaching = [one for one in part if self._teaches(rows, one)] or part[:1]
+        teaching = [one for one in part if self._teaches(rows, one)]
+        teaching = teaching or [one for one in part if one.rows][:1]
         return [
             cut_out(rows, choices, some, number, sizes)
             for some in microbatches(teaching, self.microbatch_tokens, padded=padded)

@@ -1,7 +1,7 @@
 """Requests decoding together on a GPU: a fixed set of rows, refilled as soon as they are done.
 
 A few tokens at a time are drawn on the device before the host looks at them. Prompts that wait are
-packed into one pass without padding, and equal ones are computed once.
+packed into one pass without padding, and the pages that they begin with are computed once.
 """
 
 import logging
