@@ -543,7 +543,7 @@ def _item_3() -> Iterable[Experiment]:
         name="gspo",
         item=3,
         title="Agent-GSPO: three agents, one policy, budgets of tokens and turns",
-        minutes=9,
+        minutes=13,
         config=_DIALOGUE,
         budget_share=BUDGET_SHARE,
         evaluations={
@@ -587,7 +587,7 @@ def _item_3() -> Iterable[Experiment]:
             name=f"gspo-{name}",
             item=3,
             title=f"Dialogue control: {title}",
-            minutes=6,
+            minutes=11,
             config=merged(_DIALOGUE, change),
             budget_share=None if name == "no-cost" else BUDGET_SHARE,
             evaluations=(
@@ -601,7 +601,7 @@ def _item_3() -> Iterable[Experiment]:
         name="gspo-math",
         item=3,
         title="Agent-GSPO on MATH",
-        minutes=10,
+        minutes=16,
         budget_share=BUDGET_SHARE,
         config=merged(
             _DIALOGUE,

@@ -40,6 +40,8 @@ from tacit.team.team import Setting
 from tacit.types import Episode, Task
 
 SCORED_AT_ONCE = 64
+BUDGET_TASKS = 64
+"""Validation tasks on which it is seen what the untrained team generates."""
 TIME_OVER = "the time for training was over"
 HARDWARE = ("path", "rows", "device", "dtype", "context")
 """What of a model's config may differ from one machine to the next."""
@@ -179,7 +181,7 @@ async def _set_budget(order: Order, stage: Stage, say: Say) -> None:
     given = any(one.startswith("budget.tokens=") for one in order.overrides)
     if share is None or given or path.exists():
         return
-    jobs = [Job(task, Setting(seed=order.seed)) for task in stage.test_tasks]
+    jobs = [Job(task, Setting(seed=order.seed)) for task in stage.test_tasks[:BUDGET_TASKS]]
     concurrency = stage.config.evaluation.concurrency
     episodes = await play_all(stage.roster, jobs, concurrency=concurrency, grader=stage.grader)
     tokens = fmean(episode.usage.generated for episode in episodes if episode.grade)

@@ -89,7 +89,7 @@ def tried_table(results: Results) -> str:
             if "+" not in name or not run.get("training"):
                 continue
             held_out = run["training"]["validation"]
-            best = max(range(len(held_out["step"])), key=lambda i: held_out["accuracy"][i])
+            best = held_out["step"].index(run["training"]["best_step"])
             rows.append(
                 (
                     f"{name.partition('+')[0]}, seed {seed}",
