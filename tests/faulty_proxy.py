@@ -67,7 +67,7 @@ class FaultyProxy:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))  # let transports close
+        self._loop.run_until_complete(asyncio.sleep(0.01))  # let transports close
         self._loop.close()
 
     def _fault(self) -> str | None:
@@ -122,10 +122,12 @@ class FaultyProxy:
 
     async def _upstream(self, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(self._target.hostname, self._target.port)
-        writer.write(head + body)
-        _, answer = await _message(reader)
-        writer.close()
-        return answer
+        try:
+            writer.write(head + body)
+            _, answer = await _message(reader)
+            return answer
+        finally:
+            writer.close()
 
 
 async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
