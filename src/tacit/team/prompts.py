@@ -72,7 +72,7 @@ _BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
 """What some readers take for the end of a line, besides the newline."""
 _FORGED_LABEL = re.compile(
     rf"((?:^|[{_BREAKS}])[^\w\n{_BREAKS}]*"
-    r"(?:Problem|Question|Current\s+solution|Comment|Hint)[^\w\n:：]*)[:：]",
+    r"(?:Problem|Question|Current\s+solution|Comment|Hint)[^\w\n:：]*)[:：](?:[^\w\n:：]*[:：])*",
     re.IGNORECASE | re.MULTILINE,
 )
 _FIELD = re.compile(r"\{(instruction|agent)\}")
