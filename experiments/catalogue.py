@@ -195,6 +195,8 @@ READERS = {
     r"and put the final answer within \boxed{}.",
     "trust the hint": r"Your teammate has worked on this question. Say only the final answer, "
     r"within \boxed{}.",
+    "answer or correct": r"Your teammate has solved this question. If the work is right, reply "
+    r"with its final answer within \boxed{} and nothing else. If it is not, correct it.",
     "read on": r"Go on from your teammate's work on this question without repeating it, and put "
     r"the final answer within \boxed{}.",
 }
@@ -283,12 +285,12 @@ _TRAIN: Tree = {
         "group": 8,
         "evaluate_every": 16,
         "checkpoint_every": 16,
-        "microbatch_tokens": 8192,
+        "microbatch_tokens": 4096,
         "concurrency": 512,
         "save_episodes": False,
     },
 }
-"""Seen to learn on validation tasks. Micro-batches are small so that three runs fit one GPU."""
+"""Seen to learn on validation tasks. Micro-batches are small so that four runs fit one GPU."""
 
 
 def _trained(team: Tree, **more: Any) -> Tree:
@@ -317,6 +319,9 @@ _DIALOGUE = _trained(
 )
 """An episode is one sequence: of seven messages six are short or silent, and as sequences of their
 own they would have six sevenths of the gradient, the answer one."""
+
+ELSEWHERE = ("math500", "strategyqa", "sports_understanding", "checkmate_in_one")
+"""Benchmarks on which the dialogue trained on GSM8K is measured too."""
 
 BUDGET_SHARE = 0.45
 """Of the untrained dialogue's tokens: a little below the half that is asked for."""
@@ -549,9 +554,10 @@ def _item_3() -> Iterable[Experiment]:
         evaluations={
             **main,
             **_dialogue_checks(SOME),
-            "checkmate": Evaluation(
-                team=dialogue(trained=True), tasks=everything["checkmate_in_one"]
-            ),
+            **{
+                task: Evaluation(team=dialogue(trained=True), tasks=everything[task])
+                for task in ELSEWHERE
+            },
         },
         seeds=(0, 1, 2),
     )

@@ -93,8 +93,8 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
         yield claim, f"{points(test)}; {percent(less)} % of its tokens", ""
     done = [
         benchmark
-        for benchmark, where in SEVEN.items()
-        if results.measured(*where)
+        for benchmark, trained in SEVEN.items()
+        if every(results, trained)
         and results.measured("baselines-dialogue", f"untrained, {benchmark}")
     ]
     claim = "at least five of the seven benchmarks before and after"

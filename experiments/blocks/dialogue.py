@@ -27,33 +27,35 @@ from experiments.records import Measured, Results, difference
 def dialogue_table(results: Results) -> str:
     """Before and after, on every benchmark that has both."""
     rows = []
-    for benchmark, (experiment, evaluation) in SEVEN.items():
+    for benchmark, trained in SEVEN.items():
         before = results.measured("baselines-dialogue", f"untrained, {benchmark}")
-        after = results.measured(experiment, evaluation)
-        if not (before and after):
-            continue
         solo = (
             get(results, SOLO)
             if benchmark == "gsm8k"
             else results.measured("baselines-dialogue", f"solo, {benchmark}")
         )
-        rows.append(
-            (
-                benchmark,
-                seeds_of(after),
-                interval(solo.accuracy) if solo else "",
-                interval(before.accuracy),
-                interval(after.accuracy),
-                points(difference(before, after)),
-                f"{before.generated:.0f} → {after.generated:.0f}",
-                percent(after.generated / before.generated),
-                f"{said(before):.0f} → {said(after):.0f}",
-                percent(float(np.nanmean(silent_share(after)))),
+        for source, experiment, evaluation in trained:
+            after = results.measured(experiment, evaluation)
+            if not (before and after):
+                continue
+            rows.append(
+                (
+                    benchmark,
+                    source,
+                    seeds_of(after),
+                    interval(solo.accuracy) if solo else "",
+                    interval(before.accuracy),
+                    interval(after.accuracy),
+                    points(difference(before, after)),
+                    f"{before.generated:.0f} → {after.generated:.0f}",
+                    percent(after.generated / before.generated),
+                    f"{said(before):.0f} → {said(after):.0f}",
+                    percent(float(np.nanmean(silent_share(after)))),
+                )
             )
-        )
     head = (
-        "benchmark", "seeds", "solo %", "untrained team %", "trained team %", "change, points",
-        "generated", "of untrained %", "of it messages", "silent %",
+        "benchmark", "trained on", "seeds", "solo %", "untrained team %", "trained team %",
+        "change, points", "generated", "of untrained %", "of it messages", "silent %",
     )  # fmt: skip
     return table(head, rows)
 

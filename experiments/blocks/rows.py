@@ -82,16 +82,22 @@ TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "gspo",
 )  # fmt: skip
-SEVEN = {
-    "gsm8k": ("gspo", "trained"),
-    "math500": ("gspo-math", "trained"),
-    "humaneval": ("gspo-code", "humaneval"),
-    "mbpp": ("gspo-code", "mbpp"),
-    "strategyqa": ("gspo-strategyqa", "strategyqa"),
-    "sports_understanding": ("gspo-strategyqa", "sports understanding"),
-    "checkmate_in_one": ("gspo", "checkmate"),
+SEVEN: dict[str, tuple[Row, ...]] = {
+    "gsm8k": (("GSM8K", "gspo", "trained"),),
+    "math500": (("MATH", "gspo-math", "trained"), ("GSM8K", "gspo", "math500")),
+    "humaneval": (("MBPP", "gspo-code", "humaneval"),),
+    "mbpp": (("MBPP", "gspo-code", "mbpp"),),
+    "strategyqa": (
+        ("StrategyQA", "gspo-strategyqa", "strategyqa"),
+        ("GSM8K", "gspo", "strategyqa"),
+    ),
+    "sports_understanding": (
+        ("StrategyQA", "gspo-strategyqa", "sports understanding"),
+        ("GSM8K", "gspo", "sports_understanding"),
+    ),
+    "checkmate_in_one": (("GSM8K", "gspo", "checkmate_in_one"),),
 }
-"""Where the trained dialogue's numbers of each benchmark are."""
+"""Where the trained dialogue's numbers of each benchmark are, and on what it was trained."""
 DIALOGUE_RUNS = tuple(
     name
     for name, one in EXPERIMENTS.items()
@@ -110,7 +116,7 @@ def teams_on(benchmark: str) -> tuple[Row, ...]:
         rows += [
             ("solo", "baselines-dialogue", f"solo, {benchmark}"),
             ("untrained dialogue", "baselines-dialogue", f"untrained, {benchmark}"),
-            ("trained dialogue", *SEVEN[benchmark]),
+            *((f"dialogue trained on {on}", name, team) for on, name, team in SEVEN[benchmark]),
         ]
     if benchmark in MATHS:
         rows += [
