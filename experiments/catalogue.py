@@ -201,7 +201,7 @@ READERS = {
     r"the final answer within \boxed{}.",
 }
 """What the Actor is told where it need not work the question out a second time."""
-READER = "check the hint"
+READER = "trust the hint"
 OTHER_TEXTS = {
     "name the quantities": PUBLISHED_PARTS["hinter"] + " Name each quantity, and say how to get "
     "the answer from them.",
@@ -491,7 +491,7 @@ def _readers() -> Iterable[Experiment]:
         yield Experiment(
             name=name,
             item=1,
-            title=f"AgentPO, an Actor told to check the hint rather than to solve{title}",
+            title=f"AgentPO, an Actor told to give the hint's answer rather than to solve{title}",
             minutes=5,
             config=merged(_HINT, {"team": team, "budget": budget}),
             evaluations=_on(
