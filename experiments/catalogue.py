@@ -310,12 +310,12 @@ _SILENT_HINT = _trained(
 """The same fixed price in all three modes, so that only the way silence is explored differs."""
 _DIALOGUE = _trained(
     dialogue(TRAINING_ACTOR_TOKENS, trained=True),
-    budget={"turns": 3, "rate": 0.03},
+    budget={"turns": 3, "rate": 0.1},
     reward={"repetition": 0.1},
     silence={"exploration": "floor", "floor": 0.1},
     loss={"sequence": "episode"},
     tasks={"limit": 128},
-    train={"steps": 40, "evaluate_every": 10, "checkpoint_every": 10},
+    train={"steps": 40, "tasks_per_step": 24, "evaluate_every": 10, "checkpoint_every": 10},
 )
 """An episode is one sequence: of seven messages six are short or silent, and as sequences of their
 own they would have six sevenths of the gradient, the answer one."""
@@ -506,15 +506,27 @@ def _readers() -> Iterable[Experiment]:
 
 
 def _item_2() -> Iterable[Experiment]:
-    for mode in ("arms", "floor", "none"):
+    warm: Tree = {"silence": {"warmup_steps": 40}, "train": {"steps": 72}}
+    modes: dict[str, tuple[str, Tree]] = {
+        **{
+            mode: (f"exploration `{mode}`", {"silence": {"exploration": mode}})
+            for mode in ("arms", "floor", "none")
+        },
+        "warm": ("exploration `arms` after up to 40 steps without a price", warm),
+        "even": (
+            "the same, a token of a short hint weighing no more than one of a long hint",
+            warm | {"loss": {"name": "dr_grpo"}},
+        ),
+    }
+    for name, (title, change) in modes.items():
         yield Experiment(
-            name=f"silence-{mode}",
+            name=f"silence-{name}",
             item=2,
-            title=f"A hinter that may be silent, exploration `{mode}`",
+            title=f"A hinter that may be silent, {title}",
             minutes=8,
-            config=merged(_SILENT_HINT, {"silence": {"exploration": mode}}),
+            config=merged(_SILENT_HINT, change),
             evaluations=_on(GSM8K, trained=hint(trained=True, silent=True))
-            | (_hint_checks(SOME, silent=True) if mode == "arms" else {}),
+            | (_hint_checks(SOME, silent=True) if name in ("arms", "even") else {}),
         )
 
 

@@ -44,7 +44,7 @@ def costly_table(results: Results) -> str:
 
 
 def prompts_table(results: Results, experiment: str) -> str:
-    """Untrained hinters told different things."""
+    """Untrained teams told different things."""
     names = EXPERIMENTS[experiment].evaluations
     found = [(name, results.measured(experiment, name)) for name in names]
     rows = [
@@ -52,7 +52,7 @@ def prompts_table(results: Results, experiment: str) -> str:
         for name, team in found
         if team
     ]
-    return table(("the hinter is told to give", "accuracy %", "generated", "by role"), rows)
+    return table(("told", "accuracy %", "generated", "by role"), rows)
 
 
 def _teams(teams: Sequence[Measured], solo: Measured | None) -> str:

@@ -8,13 +8,14 @@ from experiments.blocks.rows import (
     GSM8K,
     HINT,
     MISSING,
+    READ,
     every,
     get,
     percent,
     table,
 )
 from experiments.catalogue import EXPERIMENTS, Experiment
-from experiments.records import Results, on_shared
+from experiments.records import Measured, Results, on_shared
 
 
 def frontier_table(results: Results) -> str:
@@ -38,18 +39,21 @@ def frontier_table(results: Results) -> str:
 
 def price_of_points(results: Results) -> str:
     """What self-consistency pays for every point it is ahead."""
-    team, other = get(results, HINT), get(results, CONSISTENCY)
-    if not team or not other:
-        return MISSING
+    other = get(results, CONSISTENCY)
+    said = [_price(team, other) for team in every(results, (HINT, READ)) if other]
+    return "\n".join(said) or MISSING
+
+
+def _price(team: Measured, other: Measured) -> str:
     ahead = 100 * (other.accuracy.mean - team.accuracy.mean)
     more = other.generated - team.generated
     if ahead <= 0:
         return (
-            f"Self-consistency is not ahead: {-ahead:.1f} points behind the trained hint at "
+            f"Self-consistency is not ahead: {-ahead:.1f} points behind the {team.label} at "
             f"{other.generated / team.generated:.1f} times its tokens."
         )
     return (
-        f"Self-consistency is {ahead:.1f} points ahead of the trained hint and pays "
+        f"Self-consistency is {ahead:.1f} points ahead of the {team.label} and pays "
         f"{more:.0f} tokens a problem more for it: {more / ahead:.0f} tokens for every point."
     )
 

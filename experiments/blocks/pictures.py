@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from experiments import plots
-from experiments.blocks.rows import DIALOGUE_RUNS, MATHS, SEVEN, every, teams_on
+from experiments.blocks.rows import DIALOGUE_RUNS, MATHS, SEVEN, SILENCES, every, teams_on
 from experiments.records import Measured, Results, on_shared
 
 
@@ -75,16 +75,23 @@ def validation_plot(results: Results) -> str | None:
     return plots.curves("Validation accuracy", series, "step", "accuracy %")
 
 
-_MODES = {f"silence-{mode}": mode for mode in ("arms", "floor", "none")}
 PLOTS: dict[str, Callable[[Results], str | None]] = {
     **{f"frontier-{name}": _frontier(name) for name in dict.fromkeys([*SEVEN, *MATHS])},
     "controls": controls_plot,
     "validation": validation_plot,
     "silence": _training_plot(
-        _MODES, "silence/hinter", "π(silence) of the hinter in training", "%", 100.0
+        {name: label.replace("`", "") for name, label in SILENCES.items()},
+        "silence/hinter",
+        "π(silence) of the hinter in training",
+        "%",
+        100.0,
     ),
     "hint-training": _training_plot(
-        {"hint": "hint"}, "accuracy/sampled", "Sampled accuracy in training", "%", 100.0
+        {"hint": "hint", "hint-reader-budget": "hint, read"},
+        "accuracy/sampled",
+        "Sampled accuracy in training",
+        "%",
+        100.0,
     ),
     "gspo-tokens": _training_plot(
         {"gspo": "dual control", "gspo-no-cost": "λ = 0"},

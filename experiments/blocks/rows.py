@@ -82,6 +82,13 @@ TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "gspo",
 )  # fmt: skip
+SILENCES = {
+    "silence-arms": "`arms`",
+    "silence-floor": "`floor`",
+    "silence-none": "`none`",
+    "silence-warm": "`arms`, warmed up",
+    "silence-even": "`arms`, warmed up, tokens weighing alike",
+}
 SEVEN: dict[str, tuple[Row, ...]] = {
     "gsm8k": (("GSM8K", "gspo", "trained"),),
     "math500": (("MATH", "gspo-math", "trained"), ("GSM8K", "gspo", "math500")),

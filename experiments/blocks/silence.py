@@ -1,10 +1,13 @@
 """Silence: what becomes of it in training, when a team speaks, and what that does."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from experiments.blocks.rows import (
     CONSISTENCY,
     MISSING,
+    SILENCES,
     SOLO,
     get,
     interval,
@@ -17,20 +20,20 @@ from experiments.records import Results, difference, on_shared
 
 
 def silence_table(results: Results) -> str:
-    """The three ways of exploring silence: its course in training and what came of it."""
+    """The ways of exploring silence: its course in training and what came of it."""
     solo, rows = get(results, SOLO), []
-    for mode in ("arms", "floor", "none"):
-        training = next(iter(results.training(f"silence-{mode}").values()), None)
-        team = results.measured(f"silence-{mode}", "trained", mode)
+    for name, label in SILENCES.items():
+        training = next(iter(results.training(name).values()), None)
+        team = results.measured(name, "trained", label)
         if not training or not team:
             continue
-        curve = training["curves"].get("silence/hinter", [])
-        course = " → ".join(percent(curve[i]) for i in _moments(len(curve)))
+        curves = training["curves"]
         rows.append(
             (
-                f"`{mode}`",
+                label,
                 str(training["steps"]),
-                course,
+                _course(curves.get("silence/hinter", []), 100.0),
+                _course(curves.get("tokens/hinter", []), 1.0),
                 percent(float(np.nanmean(silent_share(team)))),
                 interval(team.accuracy),
                 points(difference(solo, team)) if solo else "",
@@ -39,13 +42,16 @@ def silence_table(results: Results) -> str:
         )
     head = (
         "exploration", "steps", "π(silence) in training %, at the start, half-way, at the end",
-        "silent when measured %", "accuracy %", "against solo, points", "generated",
+        "tokens of a hint in training, the same", "silent when measured %", "accuracy %",
+        "against solo, points", "generated",
     )  # fmt: skip
     return table(head, rows)
 
 
-def _moments(length: int) -> list[int]:
-    return sorted({0, length // 2, length - 1}) if length else []
+def _course(curve: Sequence[float], scale: float) -> str:
+    """The first value, the one half-way, the last."""
+    moments = sorted({0, len(curve) // 2, len(curve) - 1}) if curve else []
+    return " → ".join(f"{scale * curve[i]:.1f}" for i in moments)
 
 
 BINS = ((0, 0), (1, 2), (3, 5), (6, 7), (8, 8))
