@@ -82,10 +82,11 @@ def _training(folder: Path) -> dict[str, Any]:
     timing = [json.loads(line) for line in read_lines(folder / "timing.jsonl")]
     steps = [line for line in metrics if "reward/total" in line]
     held_out = [line for line in metrics if "eval/accuracy" in line]
-    best = folder / "checkpoints" / "best.json"
+    best, trained = folder / "checkpoints" / "best.json", folder.parent / "trained.json"
     names = sorted({name for line in steps for name in line if _is_kept(name)})
     return {
         "steps": steps[-1]["step"] if steps else 0,
+        "stopped": json.loads(trained.read_text())["stopped"] if trained.exists() else None,
         "best_step": json.loads(best.read_text())["step"] if best.exists() else None,
         "validation": {
             "step": [line["step"] for line in held_out],

@@ -249,6 +249,7 @@ async def test_what_was_learned_by_then_is_measured_when_the_time_for_training_i
     assert done and done[-1] < 4, "it stopped on the way"
     trained = json.loads((order.folder / "trained.json").read_text())
     assert trained == {"step": done[-1], "stopped": "the time for training was over"}
+    assert result.result_of(order)["training"]["stopped"] == trained["stopped"]
     evaluated = sorted((order.folder / "train" / "evals").iterdir())
     assert evaluated[-1].stem == f"eval-{done[-1]:06d}", "the end is evaluated"
     assert said[-1].startswith("trained: ")
