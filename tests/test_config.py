@@ -194,6 +194,19 @@ def test_teams_are_named_and_checked_under_their_place() -> None:
     assert list(teams_of(both)) == ["first", "solo"]
 
 
+def test_several_episodes_of_those_who_never_sample_are_refused() -> None:
+    def config(temperature: float | None, topology: str = "solo") -> Config:
+        team = {"topology": topology, "agents": {"actor": {"temperature": temperature}}}
+        return Config.model_validate({"team": team, "evaluation": {"samples": 4}})
+
+    for temperature in (None, 0.0):
+        with pytest.raises(ConfigError, match="samples is 4, but nobody samples"):
+            teams_of(config(temperature))
+    assert teams_of(config(0.7)) and teams_of(config(None, "self_consistency"))
+    beside = {"greedy": TeamConfig.model_validate(SOLO)}
+    assert teams_of(config(0.7).model_copy(update={"teams": beside}))
+
+
 def test_tasks_with_a_grader_nobody_knows_are_refused(tmp_path: Path) -> None:
     line = '{"question": "q", "answer": "a", "grader": "mahts"}\n'
     (tmp_path / "mine.jsonl").write_text(line, encoding="utf-8")

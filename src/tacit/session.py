@@ -57,6 +57,13 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         check_team(team, f"teams.{name}" if name in config.teams else "team")
         if name.endswith(WITHOUT):
             raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
+    several = config.evaluation.samples
+    roles = [(team, role) for team in teams.values() for role in team.agents]
+    if several > 1 and not any(_draws(config, team, role) for team, role in roles):
+        raise ConfigError(
+            f"evaluation.samples is {several}, but nobody samples: the episodes of a task would "
+            "all be the same; give an agent a `temperature`"
+        )
     return teams
 
 
@@ -74,11 +81,16 @@ def prices_of(config: Config) -> PriceTable | None:
 
 def is_greedy(config: Config, team: TeamConfig, role: str) -> bool:
     """Whether a role says the same each time it is asked the same: frozen, and not sampling."""
+    return not (team.agents[role].trained or _draws(config, team, role))
+
+
+def _draws(config: Config, team: TeamConfig, role: str) -> bool:
+    """Whether a role samples when it is measured."""
     agent = team.agents[role]
     known = find_topology(team.topology).roles.get(role)
     usual = known.temperature if known else 0.0
     sampled = bool(usual if agent.temperature is None else agent.temperature)
-    return not (agent.trained or sampled or config.model_named(agent.model).samples)
+    return sampled or config.model_named(agent.model).samples
 
 
 def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:
