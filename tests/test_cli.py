@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tacit.pocket
+from tacit.commands import for_one
 from tacit.configfile import load_config
 
 CONFIG = """
@@ -213,6 +214,20 @@ def test_play_shows_the_conversation_and_the_verdict(here: Path) -> None:
     assert verdict.startswith(("right: ", "wrong: ")) and verdict.endswith("reference '56'")
     assert tokens.endswith(" read") and "tokens generated" in tokens
     assert not (here / "runs").exists()
+
+
+def test_play_needs_no_files_of_the_benchmark_and_decodes_one_row(here: Path) -> None:
+    solo = "{topology: solo, agents: {actor: {model: mine, max_tokens: 8}}}"
+    text = f"models: {{mine: {{path: pocket}}}}\ntasks: {{name: gsm8k}}\nteam: {solo}\n"
+    (here / "away.yaml").write_text(text, encoding="utf-8")
+    done = tacit_(here, "play", "What is 31 + 25?", "--answer", "56", "--team", "away.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "reference '56'" in done.stdout
+    trained_on_a_gpu = load_config(here / "away.yaml", ["models.mine.rows=256"])
+    for device, rows in (("cpu", 1), ("cuda", 256)):  # a CPU computes all rows, used or not
+        mine = trained_on_a_gpu.models["mine"].model_copy(update={"device": device})
+        moved = trained_on_a_gpu.model_copy(update={"models": {"mine": mine}})
+        assert for_one(moved).models["mine"].rows == rows
 
 
 def test_init_writes_a_config_that_works_and_overwrites_nothing(here: Path) -> None:

@@ -22,7 +22,7 @@ from serving import log_of, served
 from tacit.configfile import parse_config
 from tacit.serve.app import Limits
 from tacit.serve.command import within_deadline
-from tacit.tasks import BENCHMARKS, instruction_of, load_tasks
+from tacit.tasks import BENCHMARKS, answer_form, load_tasks
 from training_runs import finish, start, tree
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ def test_a_taken_port_is_told_before_a_model_loads(tmp_path: Path) -> None:
 def test_how_to_answer_is_known_without_a_benchmarks_files(name: str, data_dir: Path) -> None:
     split = next(iter(BENCHMARKS[name].splits))
     task = load_tasks(name, split=split, folder=data_dir, limit=1, allow_canaried=True)[0]
-    assert instruction_of(name) == task.instruction
+    assert answer_form(name) == (task.grader, task.instruction)
 
 
 @pytest.fixture(scope="module")

@@ -152,37 +152,59 @@ async def run_play(
     config: Config, question: str, answer: str | None, trained: Path | None = None
 ) -> None:
     """One conversation, printed call by call; graded where a reference is given."""
+    config = for_one(config)
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
-    template = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)[0]
     if not question.strip():
         raise ConfigError("play: the question is empty")
-    if answer is not None and template.grader in ("code", "chess"):
-        raise ConfigError(f"play: --answer cannot be graded for {template.grader}; leave it out")
+    grader, instruction = _answer_form(config)
+    if answer is not None and grader in ("code", "chess"):
+        raise ConfigError(f"play: --answer cannot be graded for {grader}; leave it out")
     task = Task(
         id="play/0",
         question=question,
         answer=answer or "",
-        grader=template.grader,
-        instruction=template.instruction,
+        grader=grader,
+        instruction=instruction,
     )
 
     async def ungraded(task: Task, text: str) -> Grade:
         return Grade(reward=0.0, right=False)
 
-    async with open_rosters(config, {name: teams[name]}, trained) as (rosters, grader):
-        job = Job(task, Setting(seed=config.seed))
-        roster = rosters[name]
-        if answer is None:
-            episode = await play_episode(roster, job, grader=ungraded, on_call=show_call)
-        else:
-            episode = await play_episode(roster, job, grader=grader, on_call=show_call)
+    async with open_rosters(config, {name: teams[name]}, trained) as (rosters, graded):
+        job, by = Job(task, Setting(seed=config.seed)), ungraded if answer is None else graded
+        episode = await play_episode(rosters[name], job, grader=by, on_call=show_call)
     if episode.error:
         raise RunError(f"the episode failed: {episode.error}")
     if answer is not None and episode.grade:
         show_grade(episode.grade, answer)
     usage = episode.usage
     out.print(f"[dim]{usage.generated} tokens generated, {usage.prompt} read[/]")
+
+
+def for_one(config: Config) -> Config:
+    """One row a model on a CPU, where all rows are computed whether they are in use or not."""
+    local = {name: model for name, model in config.models.items() if model.engine == "local"}
+    if not local:
+        return config
+    from tacit.engine.load import pick_device
+
+    alone = {
+        name: model.model_copy(update={"rows": 1})
+        for name, model in local.items()
+        if pick_device(model.device) == "cpu"
+    }
+    return config.model_copy(update={"models": {**config.models, **alone}})
+
+
+def _answer_form(config: Config) -> tuple[str, str]:
+    """How questions like the config's tasks are graded, and how they are to be answered."""
+    from tacit.tasks import answer_form
+
+    if known := answer_form(config.tasks.name):
+        return known
+    (first,) = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)
+    return first.grader, first.instruction
 
 
 def list_tasks() -> None:

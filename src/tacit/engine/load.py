@@ -44,6 +44,11 @@ def default_rows(device: str) -> int:
     return 32 if device == "cpu" else 256
 
 
+def pick_device(asked: str) -> str:
+    """`auto`: a GPU where there is one."""
+    return asked if asked != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def load_model(
     path: str, *, name: str | None = None, dtype: str = "auto", device: str = "auto"
 ) -> LoadedModel:
@@ -54,8 +59,7 @@ def load_model(
     """
     where, download = _locate(path)
     tokenizer = _open_tokenizer(path, where, download)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = pick_device(device)
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     transformers.logging.disable_progress_bar()

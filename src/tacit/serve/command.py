@@ -21,7 +21,7 @@ from tacit.serve.server import BACKLOG, bind, run
 from tacit.serve.team import TeamBackend
 from tacit.serve.upstream import Upstream
 from tacit.session import open_engines, tasks_of
-from tacit.tasks import instruction_of
+from tacit.tasks import answer_form
 from tacit.team.roster import Roster, build_roster, check_team
 
 SHARE_OF_DEADLINE = 0.8
@@ -143,9 +143,8 @@ def _instruction(config: Config, options: ServeOptions) -> str:
     """How answers are to be given: as in the tasks that the team was made for."""
     if options.instruction is not None:
         return options.instruction
-    known = instruction_of(config.tasks.name)
-    if known is not None:
-        return known
+    if known := answer_form(config.tasks.name):
+        return known[1]
     try:
         return tasks_of(config.tasks.model_copy(update={"limit": 1}))[0].instruction
     except DataError as error:

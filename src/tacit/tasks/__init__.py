@@ -23,10 +23,10 @@ __all__ = [
     "BENCHMARKS",
     "GENERATED",
     "Summary",
+    "answer_form",
     "check_trainable",
     "describe",
     "drop_leaks",
-    "instruction_of",
     "load_tasks",
 ]
 
@@ -97,13 +97,16 @@ def load_tasks(
     return tasks[offset:][:limit]
 
 
-def instruction_of(name: str) -> str | None:
-    """How a benchmark's questions are to be answered; None where each task says it for itself.
+def answer_form(name: str) -> tuple[str, str] | None:
+    """A benchmark's grader and how its questions are to be answered; None where each task says it.
 
     Needs no file: whoever only asks such questions has none.
     """
-    by_family = jsonl.INSTRUCTIONS | {"choice": choice.instruction(choice.YES_NO)}
-    return by_family[BENCHMARKS[name].family] if name in BENCHMARKS else None
+    if name not in BENCHMARKS:
+        return None
+    grader = BENCHMARKS[name].family
+    by_grader = jsonl.INSTRUCTIONS | {"choice": choice.instruction(choice.YES_NO)}
+    return grader, by_grader[grader]
 
 
 def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> None:
