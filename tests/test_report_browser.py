@@ -87,7 +87,7 @@ def draw_all(page: Any) -> None:
     """Scroll to every chart, as a reader does, and wait until it is drawn."""
     page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     for chart in page.locator(".chart:visible").all():
-        chart.scroll_into_view_if_needed()
+        chart.evaluate("element => element.scrollIntoView()")
         chart.locator(".main-svg").first.wait_for(state="attached")
 
 
@@ -366,7 +366,7 @@ def test_repeats_are_drawn_as_a_band(tab: Tab, tmp_path: Path, trained: Path) ->
     page.get_by_label("Hours").uncheck()
     until(lambda: page.evaluate(fills) > 0, "the band again")
     times = "document.querySelector('[data-chart=time] .chart').data.map(one => one.stackgroup)"
-    page.locator("[data-chart=time]").scroll_into_view_if_needed()
+    page.locator("[data-chart=time]").evaluate("element => element.scrollIntoView()")
     assert all(page.evaluate(times)), "no band lies over times that are stacked"
     page.get_by_label("Band over repeats").uncheck()
     until(lambda: page.evaluate(fills) == 0, "no band")
