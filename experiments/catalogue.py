@@ -317,8 +317,8 @@ _DIALOGUE = _trained(
     tasks={"limit": 128},
     train={"steps": 40, "tasks_per_step": 24, "evaluate_every": 10, "checkpoint_every": 10},
 )
-"""An episode is one sequence: of seven messages six are short or silent, and as sequences of their
-own they would have six sevenths of the gradient, the answer one."""
+"""An episode is one sequence: as sequences of their own its seven messages would count alike, be
+they silence or the answer."""
 
 _CONTROL = merged(
     _DIALOGUE,
@@ -330,7 +330,7 @@ _CONTROL = merged(
     },
 )  # fmt: skip
 """With the role's text last a conversation is computed once and not once for each of its agents, so
-that a control costs a third of the main run."""
+that a control costs less than the main run."""
 
 ELSEWHERE = ("math500", "strategyqa", "sports_understanding", "checkmate_in_one")
 """Benchmarks on which the dialogue trained on GSM8K is measured too."""

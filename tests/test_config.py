@@ -10,7 +10,7 @@ from tacit.config import AgentConfig, Config, TeamConfig
 from tacit.configfile import RECIPE_FOLDERS, find_config, load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.registry import check_name, did_you_mean, lookup
-from tacit.session import prices_of, tasks_of, teams_of
+from tacit.session import measured_teams_of, prices_of, tasks_of, teams_of
 from tacit.team.roster import check_team
 
 SOLO = {"topology": "solo", "agents": {"actor": {}}}
@@ -201,10 +201,11 @@ def test_several_episodes_of_those_who_never_sample_are_refused() -> None:
 
     for temperature in (None, 0.0):
         with pytest.raises(ConfigError, match="samples is 4, but nobody samples"):
-            teams_of(config(temperature))
-    assert teams_of(config(0.7)) and teams_of(config(None, "self_consistency"))
+            measured_teams_of(config(temperature))
+    assert measured_teams_of(config(0.7)) and measured_teams_of(config(None, "self_consistency"))
     beside = {"greedy": TeamConfig.model_validate(SOLO)}
-    assert teams_of(config(0.7).model_copy(update={"teams": beside}))
+    assert measured_teams_of(config(0.7).model_copy(update={"teams": beside}))
+    assert teams_of(config(None)), "one conversation needs no samples"
 
 
 def test_tasks_with_a_grader_nobody_knows_are_refused(tmp_path: Path) -> None:

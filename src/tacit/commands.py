@@ -39,8 +39,10 @@ from tacit.evaluate import (
 from tacit.rollout import Grader, Job, play_episode
 from tacit.runfolder import RunFolder
 from tacit.session import (
+    answer_form_of,
     grader_of,
     helpers_of,
+    measured_teams_of,
     open_engines,
     prices_of,
     seat,
@@ -80,7 +82,7 @@ async def run_evaluation(
     config: Config, folder: Path, *, as_json: bool, trained: Path | None = None
 ) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
-    teams, prices = teams_of(config), prices_of(config)
+    teams, prices = measured_teams_of(config), prices_of(config)
     tasks = tasks_of(config.tasks, config.judge)
     run = RunFolder.check(folder, config)
     purse = Purse(run, prices, config.spend_cap)
@@ -157,7 +159,7 @@ async def run_play(
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
     if not question.strip():
         raise ConfigError("play: the question is empty")
-    grader, instruction = _answer_form(config)
+    grader, instruction = answer_form_of(config)
     if answer is not None and grader in ("code", "chess"):
         raise ConfigError(f"play: --answer cannot be graded for {grader}; leave it out")
     task = Task(
@@ -195,16 +197,6 @@ def for_one(config: Config) -> Config:
         if pick_device(model.device) == "cpu"
     }
     return config.model_copy(update={"models": {**config.models, **alone}})
-
-
-def _answer_form(config: Config) -> tuple[str, str]:
-    """How questions like the config's tasks are graded, and how they are to be answered."""
-    from tacit.tasks import answer_form
-
-    if known := answer_form(config.tasks.name):
-        return known
-    (first,) = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)
-    return first.grader, first.instruction
 
 
 def list_tasks() -> None:

@@ -27,7 +27,7 @@ from tacit.errors import SpendCap
 from tacit.evaluate import WITHOUT
 from tacit.rollout import Grader, Job, play_all
 from tacit.runfolder import RunFolder
-from tacit.session import helpers_of, prices_of, seat, tasks_of, teams_of
+from tacit.session import helpers_of, measured_teams_of, prices_of, seat, tasks_of
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Task
@@ -58,7 +58,7 @@ async def dry_run(
 
 
 async def _evaluation(config: Config, purse: Purse, trained: Path | None) -> list[Part]:
-    teams, tasks = teams_of(config), tasks_of(config.tasks, config.judge)
+    teams, tasks = measured_teams_of(config), tasks_of(config.tasks, config.judge)
     parts: list[Part] = []
     async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
         for name, roster in rosters.items():

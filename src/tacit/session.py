@@ -12,7 +12,7 @@ from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
 from tacit.grading import find_grader, grade
-from tacit.tasks import load_tasks
+from tacit.tasks import answer_form, load_tasks
 from tacit.team.judge import Grader, Judge
 from tacit.team.roster import Roster, build_roster, check_team, find_topology
 from tacit.types import Task
@@ -57,7 +57,12 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         check_team(team, f"teams.{name}" if name in config.teams else "team")
         if name.endswith(WITHOUT):
             raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
-    several = config.evaluation.samples
+    return teams
+
+
+def measured_teams_of(config: Config) -> dict[str, TeamConfig]:
+    """The same, where someone samples if several episodes of a task are asked for."""
+    teams, several = teams_of(config), config.evaluation.samples
     roles = [(team, role) for team in teams.values() for role in team.agents]
     if several > 1 and not any(_draws(config, team, role) for team, role in roles):
         raise ConfigError(
@@ -65,6 +70,14 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
             "all be the same; give an agent a `temperature`"
         )
     return teams
+
+
+def answer_form_of(config: Config) -> tuple[str, str]:
+    """How questions like the config's tasks are graded, and how they are to be answered."""
+    if known := answer_form(config.tasks.name):
+        return known
+    (first,) = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)
+    return first.grader, first.instruction
 
 
 def prices_of(config: Config) -> PriceTable | None:

@@ -34,7 +34,7 @@ from tacit.learn.track import check_trackers
 from tacit.learn.trainer import Trainer
 from tacit.panel import step_display
 from tacit.runfolder import Request, RunFolder
-from tacit.session import helpers_of, prices_of, seat, teams_of
+from tacit.session import helpers_of, measured_teams_of, prices_of, seat
 from tacit.statistics import Paired
 from tacit.types import Episode
 
@@ -43,7 +43,7 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
     """Train (or go on training) in a run folder; print and write the summary."""
     check_training(config)
     check_trackers(config.train.trackers)
-    teams_of(config)
+    measured_teams_of(config)
     run = RunFolder.check(folder, config)
     purse = Purse(run, prices_of(config), config.spend_cap)
     async with open_stage(config, purse.account(note)) as stage:

@@ -20,8 +20,7 @@ from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
 from tacit.serve.server import BACKLOG, bind, run
 from tacit.serve.team import TeamBackend
 from tacit.serve.upstream import Upstream
-from tacit.session import open_engines, tasks_of
-from tacit.tasks import answer_form
+from tacit.session import answer_form_of, open_engines
 from tacit.team.roster import Roster, build_roster, check_team
 
 SHARE_OF_DEADLINE = 0.8
@@ -143,10 +142,8 @@ def _instruction(config: Config, options: ServeOptions) -> str:
     """How answers are to be given: as in the tasks that the team was made for."""
     if options.instruction is not None:
         return options.instruction
-    if known := answer_form(config.tasks.name):
-        return known[1]
     try:
-        return tasks_of(config.tasks.model_copy(update={"limit": 1}))[0].instruction
+        return answer_form_of(config)[1]
     except DataError as error:
         raise ConfigError(f"{error}; or say how to answer with --instruction") from None
 
