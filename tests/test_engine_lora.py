@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from learn_parts import make_policies, moved, weights_of
 from tacit.engine.lora import (
     LoraLinear,
+    adapted,
     adapter_parameters,
     add_adapter,
     base_parameters,
@@ -82,6 +83,25 @@ def test_we_load_the_files_of_peft(peft: Any, tmp_path: Path) -> None:
         torch.testing.assert_close(
             logits(policy.loaded.module), logits(theirs), rtol=1e-5, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("learns", [False, True], ids=["x given", "x learned"])
+def test_adding_in_place_gives_the_same_value_and_gradients(biased: bool, learns: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    x, weight, bias = drawn(2, 5, 6), drawn(7, 6), drawn(7) if biased else None
+    a, b, toward = drawn(3, 6).requires_grad_(), drawn(7, 3).requires_grad_(), drawn(2, 5, 7)
+    given = [x.requires_grad_(), a, b] if learns else [a, b]
+    plain = torch.nn.functional.linear(x, weight, bias) + (x @ a.T @ b.T) * 1.5
+    wanted = torch.autograd.grad((plain * toward).sum(), given)
+    mine = adapted(x, weight, bias, a, b, 1.5)
+    torch.testing.assert_close(mine, plain)
+    got = torch.autograd.grad((mine * toward).sum(), given)
+    torch.testing.assert_close(got, wanted)
 
 
 def test_a_new_adapter_changes_nothing_bit_for_bit() -> None:

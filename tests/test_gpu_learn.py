@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
 from tacit.learn.batch import Row
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import build_policies
@@ -75,6 +76,29 @@ def test_packing_changes_nothing_but_rounding(family: str, said: Said) -> None:
     cosine = torch.nn.functional.cosine_similarity(mine[2], theirs[2], dim=0)
     assert cosine > 0.999
     assert float(mine[2].norm()) == pytest.approx(float(theirs[2].norm()), rel=0.02)
+
+
+def test_an_adapter_learns_in_half_precision_what_it_would_in_full() -> None:
+    said, found = messages(6, 2), []
+    for device in ("cuda", "cpu"):
+        module = tiny_model("qwen2", **WIDER, initializer_range=0.05).module
+        module = module.to("cuda", torch.bfloat16)
+        module = module if device == "cuda" else module.float().cpu()
+        targets = ["q_proj", "v_proj", "gate_proj", "down_proj"]
+        add_adapter(module, "mine", rank=4, alpha=12.0, targets=targets, seed=1)
+        weights, generator = adapter_parameters(module, "mine"), torch.Generator().manual_seed(2)
+        with torch.no_grad():
+            for weight in weights.values():
+                weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
+        with switched_on(module, "mine"):
+            logprobs = score(module, said).logprobs_BT
+            towards = torch.linspace(-1, 1, logprobs.numel(), device=device).view_as(logprobs)
+            gradients = torch.autograd.grad((logprobs * towards).sum(), list(weights.values()))
+        assert all(gradient.dtype == torch.float32 for gradient in gradients)
+        found.append(torch.cat([gradient.flatten().cpu() for gradient in gradients]))
+    mine, theirs = found
+    assert torch.nn.functional.cosine_similarity(mine, theirs, dim=0) > 0.995
+    assert float(mine.norm()) == pytest.approx(float(theirs.norm()), rel=0.05)
 
 
 def test_layers_computed_again_give_the_same_gradient() -> None:

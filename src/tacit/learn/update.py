@@ -306,8 +306,11 @@ class Updater:
         if not given or not bool(torch.isfinite(torch.stack(torch._foreach_norm(given))).all()):
             return False
         mine = [w for w, gradient in zip(weights, gradients, strict=True) if gradient is not None]
-        for weight, wide in zip(mine, _widened(mine, given), strict=True):
-            weight.grad = wide if weight.grad is None else weight.grad.add_(wide)
+        pairs = list(zip(mine, _widened(mine, given), strict=True))
+        if later := [(weight.grad, wide) for weight, wide in pairs if weight.grad is not None]:
+            torch._foreach_add_([grad for grad, _ in later], [wide for _, wide in later])
+        for weight, wide in pairs:
+            weight.grad = wide if weight.grad is None else weight.grad
         return True
 
     def _step(self, optimizer: torch.optim.AdamW, rate: float) -> float:
