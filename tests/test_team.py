@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from scripted_teams import SILENT, TASK, play, scripted
 from tacit.config import AgentConfig, Config, TeamConfig
-from tacit.engine.base import Request, derive_seed
+from tacit.engine.base import Completion, Request, derive_seed
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
+from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.runfolder import RunFolder
 from tacit.team.roster import build_roster, check_team
@@ -161,6 +163,43 @@ async def test_silence_that_is_played_is_recorded_as_such() -> None:
     roster = scripted("hint_actor", {"hinter": ["never said"], "actor": ["x"]})
     episode = await play(roster, TASK, Setting(choices={"hinter": Choice.SILENT}))
     assert episode.calls[0].silent and episode.calls[0].choice is Choice.SILENT
+
+
+class Speller(ScriptedEngine):
+    """Says the marker's text with tokens of its choice."""
+
+    def __init__(self, *ids: int) -> None:
+        super().__init__(lambda request: SILENT)
+        self.ids = ids
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return (5, 6, 0)
+
+    async def generate(self, request: Request) -> Completion:
+        said = await super().generate(request)
+        return replace(said, ids=self.ids, logprobs=(-1.0,) * len(self.ids))
+
+
+@pytest.mark.parametrize(
+    ("ids", "choice", "silent"),
+    [
+        ((5, 6, 0), Choice.FLOOR, True),
+        ((5, 7, 8, 0), Choice.FLOOR, False),
+        ((5, 7, 8, 0), Choice.FREE, True),
+    ],
+    ids=["the marker", "another spelling, drawn as speech", "another spelling, chosen freely"],
+)
+async def test_a_choice_to_speak_cannot_be_escaped_by_spelling(
+    ids: tuple[int, ...], choice: Choice, silent: bool
+) -> None:
+    config = TeamConfig(
+        topology="hint_actor", agents={"hinter": AgentConfig(), "actor": AgentConfig()}
+    )
+    roster = build_roster(config, {"hinter": Speller(*ids), "actor": ScriptedEngine(["x"])})
+    episode = await play(roster, TASK, Setting(choices={"hinter": choice}, floor=0.1))
+    hint, answer = episode.calls
+    assert hint.silent is silent and episode.turns == (1 if silent else 2)
+    assert (SILENT in answer.messages[-1].content) is not silent
 
 
 async def test_only_a_trained_agents_calls_name_the_policy() -> None:

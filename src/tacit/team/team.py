@@ -290,7 +290,7 @@ class Seat:
         branch.path_seconds += seconds
         # A server may cut a character in two, and half of one can be neither stored nor sent on.
         text = done.text.encode(errors="replace").decode()
-        silent = request.silence is not None and is_silence(text)
+        silent = is_silence(text) and _chosen(request.silence, done.ids)
         self.team.record(
             Call(
                 agent=self.agent.name,
@@ -317,6 +317,17 @@ class Seat:
             )
         )
         return Message(self.agent.name, "" if silent else text, silent)
+
+
+def _chosen(rule: SilenceRule | None, ids: tuple[int, ...]) -> bool:
+    """Whether a message that reads like silence is silence.
+
+    Where the choice is drawn apart from the words, the marker spelled with other tokens was drawn
+    as speech, and is: it would be a way to be silent that the choice knows nothing of.
+    """
+    if rule is None:
+        return False
+    return rule.choice is Choice.FREE or not rule.ids or ids == rule.ids
 
 
 def _messages(said: Said) -> Sequence[Message]:
