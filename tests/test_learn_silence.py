@@ -352,6 +352,14 @@ def test_warm_up_ends_early_when_speaking_has_caught_up_over_five_steps() -> Non
     assert step_warmup(state, -0.9).over
 
 
+def test_warm_up_can_last_until_speaking_is_worth_its_price() -> None:
+    state = Warmup(limit=100, gain=0.05)
+    for gap in (0.0, 0.04, 0.04, 0.05, 0.06):
+        state = step_warmup(state, gap)
+    assert not state.over
+    assert step_warmup(state, 0.06).over
+
+
 def test_one_good_step_does_not_end_the_warm_up() -> None:
     assert not step_warmup(Warmup(limit=100), 0.5).over
 

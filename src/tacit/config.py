@@ -195,6 +195,8 @@ class SilenceConfig(Section):
     """floor: least probability of either choice while sampling."""
     warmup_steps: NonNegativeInt = 20
     """arms: at most so many steps without cost and with p untrained."""
+    warmup_gain: float = -0.02
+    """arms: these steps end early when speaking is, over five of them, so much better than not."""
     coefficient: NonNegativeFloat = 15.0
     """arms: how far a gain asks logit p to move."""
     least_weight: NonNegativeFloat = 0.05

@@ -16,7 +16,7 @@ can teach speaking. `arms` plays both choices in every group and takes
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -139,6 +139,8 @@ class Warmup:
 
     limit: int
     """It lasts at most so many steps; 0 is none."""
+    gain: float = -0.02
+    """It ends early when, over five steps, speaking is so much better than silence."""
     steps: int = 0
     gaps: tuple[float, ...] = ()
     """mean R_spoken − mean R_silent of the last steps."""
@@ -150,20 +152,11 @@ class Warmup:
 
 
 WARMUP_WINDOW = 5
-WARMUP_MARGIN = 0.02
 
 
 def step_warmup(state: Warmup, gap: float | None) -> Warmup:
-    """The state after one more step; `gap` is None where nobody could be silent.
-
-    It ends early when, over five steps, speaking is within 0.02 of silence or better.
-    """
+    """The state after one more step; `gap` is None where nobody could be silent."""
     gaps = state.gaps if gap is None else (*state.gaps, gap)[-WARMUP_WINDOW:]
     full = len(gaps) == WARMUP_WINDOW
-    caught_up = full and sum(gaps) / WARMUP_WINDOW >= -WARMUP_MARGIN
-    return Warmup(
-        limit=state.limit,
-        steps=state.steps + 1,
-        gaps=gaps,
-        caught_up=state.caught_up or caught_up,
-    )
+    caught_up = state.caught_up or (full and sum(gaps) / WARMUP_WINDOW >= state.gain)
+    return replace(state, steps=state.steps + 1, gaps=gaps, caught_up=caught_up)

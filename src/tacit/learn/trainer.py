@@ -78,7 +78,10 @@ class Trainer:
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.duals = dual_settings(self.stage)
         self.credit_settings = credit_settings(self.stage)
-        warmup = Warmup(limit=config.silence.warmup_steps if self.player.silent_plays else 0)
+        silence = config.silence
+        warmup = Warmup(
+            limit=silence.warmup_steps if self.player.silent_plays else 0, gain=silence.warmup_gain
+        )
         duals = {n: start_dual(s, warming=not warmup.over) for n, s in self.duals.items()}
         self.state = State(duals=duals, warmup=warmup)
         self.sampler = TaskSampler(self.stage.train_tasks, config.seed)
