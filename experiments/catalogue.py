@@ -346,6 +346,9 @@ READER_BUDGET = 290
 HINT_BUDGET = 390
 """Three quarters of the untrained hint team's tokens: the Actor's own, and some for a hint."""
 
+WORTH_SAYING = 0.06
+"""What a hint of 240 tokens costs in the silence runs, and has to bring before it is charged."""
+
 # --- the experiments -----------------------------------------------------------------------------
 
 
@@ -430,7 +433,6 @@ def _item_1() -> Iterable[Experiment]:
         evaluations=_on(
             _test("gsm8k", limit=COSTLY),
             self_refine=_team("self_refine", {"actor": _agent()}),
-            debate=debate(),
             quality_diversity=_team("quality_diversity", {"actor": _agent()}),
             EvoAgent=_team("evo_agent", {"actor": _agent()}),
         ),
@@ -521,13 +523,16 @@ def _readers() -> Iterable[Experiment]:
 
 
 def _item_2() -> Iterable[Experiment]:
-    warm: Tree = {"silence": {"warmup_steps": 40}, "train": {"steps": 72}}
+    warm: Tree = {
+        "silence": {"warmup_steps": 48, "warmup_gain": WORTH_SAYING},
+        "train": {"steps": 80},
+    }
     modes: dict[str, tuple[str, Tree]] = {
         **{
             mode: (f"exploration `{mode}`", {"silence": {"exploration": mode}})
             for mode in ("arms", "floor", "none")
         },
-        "warm": ("exploration `arms` after up to 40 steps without a price", warm),
+        "warm": ("exploration `arms` after up to 48 steps without a price", warm),
         "even": (
             "the same, a token of a short hint weighing no more than one of a long hint",
             warm | {"loss": {"name": "dr_grpo"}},
@@ -567,7 +572,11 @@ def _item_3() -> Iterable[Experiment]:
                 for name, team in (("untrained", dialogue()), ("solo", solo()))
                 if (task, name) != ("gsm8k", "solo")
             },
-            **_on(GSM8K, untrained_with_the_role_text_last=dialogue(prompts="role_last")),
+            **_on(
+                GSM8K,
+                untrained_with_the_role_text_last=dialogue(prompts="role_last"),
+                debate=debate(),
+            ),
         },
     )
     yield Experiment(
@@ -587,11 +596,13 @@ def _item_3() -> Iterable[Experiment]:
         },
         seeds=(0, 1, 2),
     )
+    free: Tree = {"budget": {"turns": None}, "reward": {"repetition": 0.0}}
     controls: dict[str, tuple[str, Tree]] = {
         "role-last": ("dual control, the reference of the rows below", {}),
-        "no-cost": (
-            "λ = 0",
-            {"budget": {"turns": None}, "reward": {"repetition": 0.0}},
+        "no-cost": ("λ = 0", free),
+        "no-cost-messages": (
+            "λ = 0, each message a sequence",
+            free | {"loss": {"sequence": "message"}},
         ),
         **{
             f"lambda-{weight}": (
@@ -606,10 +617,6 @@ def _item_3() -> Iterable[Experiment]:
             "GRPO, two updates a batch",
             {"loss": {"name": "grpo"}, "train": {"updates": 2}},
         ),
-        "message-two-updates": (
-            "GSPO, each message a sequence, two updates a batch",
-            {"loss": {"sequence": "message"}, "train": {"updates": 2}},
-        ),
     }
     for name, (title, change) in controls.items():
         yield Experiment(
@@ -618,7 +625,7 @@ def _item_3() -> Iterable[Experiment]:
             title=f"Dialogue control: {title}",
             minutes=4,
             config=merged(_CONTROL, change),
-            budget_share=None if name == "no-cost" else CONTROL_SHARE,
+            budget_share=None if name.startswith("no-cost") else CONTROL_SHARE,
             evaluations=_on(GSM8K, trained=dialogue(trained=True, prompts="role_last")),
             seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )

@@ -20,6 +20,7 @@ from experiments.blocks.bars import bars_table
 from experiments.blocks.honesty import codes_table
 from experiments.blocks.rows import (
     CONSISTENCY,
+    DIALOGUE,
     GSM8K,
     HINT,
     READ,
@@ -192,7 +193,16 @@ def test_the_readme_says_what_the_results_say() -> None:
     said = (ROOT / "README.md").read_text(encoding="utf-8").replace("**", "")
     results = Results.read(ROOT / "experiments" / "results")
     critic = ("untrained critic", "baselines", "untrained critic")
-    for row in (SOLO, UNTRAINED_HINT, critic, UNTRAINED_DIALOGUE, CONSISTENCY, HINT, READ):
+    for row in (
+        SOLO,
+        UNTRAINED_HINT,
+        critic,
+        UNTRAINED_DIALOGUE,
+        CONSISTENCY,
+        HINT,
+        READ,
+        DIALOGUE,
+    ):
         team, name = get(results, row), row[0]
         assert team is not None
         seeds = ", three seeds" if len(team.right_ST) == 3 else ""

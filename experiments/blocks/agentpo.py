@@ -30,7 +30,7 @@ def main_table(results: Results) -> str:
 
 def costly_table(results: Results) -> str:
     """Everyone on the problems that the costly baselines were measured on."""
-    costly = get(results, DEBATE) or get(results, REFINE) or get(results, EVO)
+    costly = get(results, REFINE) or get(results, EVO)
     if not costly:
         return MISSING
     ids = {*costly.ids}

@@ -33,7 +33,7 @@ UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untraine
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
 ROLES: Row = ("role assignment", "baselines", "role assignment")
 REFINE: Row = ("self-refine", "baselines-costly", "self refine")
-DEBATE: Row = ("debate (3 agents, 2 rounds)", "baselines-costly", "debate")
+DEBATE: Row = ("debate (3 agents, 2 rounds)", "baselines-dialogue", "debate")
 EVO: Row = ("EvoAgent", "baselines-costly", "EvoAgent")
 GSM8K: tuple[Row, ...] = (
     SOLO,
