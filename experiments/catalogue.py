@@ -532,9 +532,13 @@ def _item_2() -> Iterable[Experiment]:
             mode: (f"exploration `{mode}`", {"silence": {"exploration": mode}})
             for mode in ("arms", "floor", "none")
         },
+        "hard": (
+            "exploration `arms`, messages learned only on problems that silence fails",
+            {"silence": {"solved_weight": 0.0}},
+        ),
         "warm": ("exploration `arms` after up to 48 steps without a price", warm),
         "even": (
-            "the same, a token of a short hint weighing no more than one of a long hint",
+            "warmed up, a token of a short hint weighing no more than one of a long hint",
             warm | {"loss": {"name": "dr_grpo"}},
         ),
     }
@@ -546,7 +550,7 @@ def _item_2() -> Iterable[Experiment]:
             minutes=8,
             config=merged(_SILENT_HINT, change),
             evaluations=_on(GSM8K, trained=hint(trained=True, silent=True))
-            | (_hint_checks(SOME, silent=True) if name in ("arms", "even") else {}),
+            | (_hint_checks(SOME, silent=True) if name in ("arms", "hard") else {}),
         )
 
 

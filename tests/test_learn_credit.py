@@ -181,6 +181,30 @@ def test_several_silent_plays_are_averaged() -> None:
     assert one.gain == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(("solved_weight", "easy"), [(1.0, 1.0), (0.25, 0.25), (0.0, 0.0)])
+def test_messages_can_count_less_where_silence_succeeds(solved_weight: float, easy: float) -> None:
+    """Advantages are ±0.5; silence solves the first task, and half of the third."""
+    solved = group(spoken(1.0, 0.5), spoken(0.0, 0.5), silent=(quiet(1.0, 0.5),))
+    failed = group(spoken(1.0, 0.5), spoken(0.0, 0.5), silent=(quiet(0.0, 0.5),), task="u")
+    half = (quiet(1.0, 0.5), quiet(0.0, 0.5))
+    split = group(spoken(1.0, 0.5), spoken(0.0, 0.5), silent=half, task="v")
+    batch = judged(solved, failed, split, advantage="dr_grpo", solved_weight=solved_weight)
+    between = (1 + easy) / 2
+    expected = [0.5 * easy, -0.5 * easy, 0.5, -0.5, 0.5 * between, -0.5 * between]
+    assert [row.advantage for row in batch.rows] == pytest.approx(expected)
+    assert [group.gain for group in batch.groups] == pytest.approx([0.5, -0.5, 0.0])
+
+
+def test_what_is_not_a_drawn_message_counts_as_ever() -> None:
+    """A second trained role speaks in the same episodes, and has no choice."""
+    said = episode(1.0, *spoken(1.0, 0.5).calls, call("critic"))
+    other = episode(0.0, *spoken(0.0, 0.5).calls, call("critic"))
+    batch = judged(
+        group(said, other, silent=(quiet(1.0, 0.5),)), advantage="dr_grpo", solved_weight=0.0
+    )
+    assert [row.advantage for row in batch.rows] == pytest.approx([0.0, 0.5, 0.0, -0.5])
+
+
 def test_contexts_of_two_tasks_are_two_choices() -> None:
     first = group(spoken(1.0, 0.5), silent=(quiet(0.0, 0.5),))
     other = group(spoken(0.0, 0.2, prompt=(4, 4)), silent=(quiet(1.0, 0.2),), task="u")

@@ -89,7 +89,8 @@ def codes_table(results: Results) -> str:
         "team", "base loss in training, nats a token, first → last five steps",
         "base loss when measured", "messages reworded, points", "reworded, against solo",
         "role prompt reworded, points",
-        "with a wrong teammate %", "wrong teammate without the trained one %",
+        "with a wrong teammate %",
+        "wrong teammate and no trained one (dialogue: untrained team) %",
     )  # fmt: skip
     return table(head, rows)
 

@@ -74,18 +74,20 @@ GSM8K: tuple[Row, ...] = (
     ("trained short hint", "hint-short", "trained"),
     ("trained critic", "critic", "trained"),
     ("trained hint with silence (`arms`)", "silence-arms", "trained"),
+    ("the same, hints learned where silence fails", "silence-hard", "trained"),
     DIALOGUE,
     ("Actor fine-tuned", "actor-finetune", "trained"),
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
-    "hint-short", "critic", "silence-arms", "gspo",
+    "hint-short", "critic", "silence-arms", "silence-hard", "gspo",
 )  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
     "silence-floor": "`floor`",
     "silence-none": "`none`",
+    "silence-hard": "`arms`, hints learned where silence fails",
     "silence-warm": "`arms`, warmed up",
     "silence-even": "`arms`, warmed up, tokens weighing alike",
 }

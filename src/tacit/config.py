@@ -203,6 +203,8 @@ class SilenceConfig(Section):
     """arms: w = p(1−p) is raised to this where the step goes against the present leaning."""
     clip: PositiveFloat = 1.0
     """arms: the largest change of logit p that one batch asks for."""
+    solved_weight: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """arms: how much messages count on tasks that silence solves; 0 learns where it fails alone."""
     silent_samples: PositiveInt = 4
     """arms: plays of the silent arm when the rest of the team samples."""
 

@@ -22,6 +22,7 @@ from tacit.learn.batch import Choice as ChoiceRow
 from tacit.learn.batch import Row
 from tacit.learn.silence import (
     choice_ratio,
+    content_weight,
     expected_cost,
     floor_weight,
     floored,
@@ -47,6 +48,8 @@ class CreditSettings:
     sequence: str = "message"
     floor: float = 0.0
     """The floor that `floor` sampled with; 0 otherwise."""
+    solved_weight: float = 1.0
+    """How much `arms` learns from messages on tasks that silence solves."""
     money: Callable[[Episode], float] = lambda episode: 0.0
     user_parts: Mapping[str, Callable[[Episode], float]] = field(default_factory=dict)
 
@@ -217,6 +220,8 @@ def _rows(
     choices: list[ChoiceRow] = []
     sequences: dict[tuple[object, ...], int] = {}
     for place, group in enumerate(groups):
+        alone = fmean(part.task for part in group.silent) if group.silent else 0.0
+        counts = content_weight(alone, settings.solved_weight)
         for number, episode in enumerate(group.played.spoken):
             for turn, call in enumerate(episode.calls):
                 role = roles.get(call.agent)
@@ -236,7 +241,8 @@ def _rows(
                         prompt_ids=call.prompt_ids,
                         output_ids=call.output_ids,
                         engine_logprobs=_engine_logprobs(call),
-                        advantage=group.advantages[role][number],
+                        advantage=group.advantages[role][number]
+                        * (counts if call.choice is Choice.SPEAK else 1.0),
                         sequence=sequences.setdefault(unit, len(sequences)),
                         weight=_weight(call, settings.floor),
                         silent=call.silent,

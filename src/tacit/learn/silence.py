@@ -108,6 +108,16 @@ def choice_loss(log_p_C: Tensor, old_log_p_C: Tensor, step_C: Tensor, choices: i
     return 0.5 * (silence_logit(log_p_C) - target_C).square().sum() / choices
 
 
+def content_weight(silent: float, solved_weight: float) -> float:
+    """`arms`: how much a task's messages count, where silence earns `silent` of 1.
+
+    With weight 0 where silence succeeds, and right or wrong as reward, the content learns to raise
+    the better of both arms: max(s, r) = s + (1 − s)·r. There a message can only harm, and what it
+    would learn is to say nothing, which is the choice's to learn.
+    """
+    return 1.0 - (1.0 - solved_weight) * min(max(silent, 0.0), 1.0)
+
+
 def floored(p: float, floor: float) -> float:
     """`floor`: the probability of silence to sample with, at least `floor` from both ends."""
     return min(max(p, floor), 1.0 - floor)

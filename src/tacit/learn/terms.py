@@ -50,6 +50,7 @@ def credit_settings(stage: Stage) -> CreditSettings:
         advantage=config.train.advantage,
         sequence=config.loss.sequence,
         floor=config.silence.floor,
+        solved_weight=config.silence.solved_weight,
         money=(lambda e: sum(map(prices.cost, e.calls))) if prices else (lambda e: 0.0),
         user_parts=parts,
     )
