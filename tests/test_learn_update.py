@@ -1,6 +1,7 @@
 """One update: what moves, what never moves, what is left out, and towards what."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -428,6 +429,36 @@ def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> No
     before = weights_of(fresh.policy)
     fresh.update(rows, [stale], train_choice=True)
     assert moved(before, fresh.policy) > 1e-4, "without it p would be pulled back"
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_a_step_that_memory_is_too_small_for_is_taken_in_smaller_pieces(
+    updates: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three contexts, two messages and a marker each: there is room for one context at a time."""
+    rows = [replace(row, context=i // 2) for i, row in enumerate(make_rows(6))]
+    free, tight = (with_sgd(make_updater(updates=updates)) for _ in range(2))
+    prompts = [rows[i].prompt_ids for i in (0, 2, 4)]
+    choices = make_choices(free.policy, prompts, gain=0.2)
+    expected = free.update(rows, choices, train_choice=True)
+    asked: list[int] = []
+
+    def small(module: Any, messages: Sequence[Any]) -> Any:
+        if torch.is_grad_enabled() and len(messages) > 3:
+            asked.append(len(messages))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return score(module, messages)
+
+    monkeypatch.setattr("tacit.learn.micro.score", small)
+    done = tight.update(rows, choices, train_choice=True)
+    assert asked and done.dropped == 0
+    assert done.stats["entropy"] == pytest.approx(expected.stats["entropy"], rel=1e-4)
+    for name, weight in free.policy.parameters.items():
+        torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
+    assert f"going on with micro-batches of {tight.microbatch_tokens} tokens" in caplog.text
+    asked.clear()
+    tight.update(rows, choices, train_choice=True)
+    assert not asked, "the next step is cut as small from the start"
 
 
 def test_out_of_memory_says_which_setting_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:

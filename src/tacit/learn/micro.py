@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.learn.batch import Bundle, Choice, Row
+from tacit.learn.batch import Bundle, Choice, Ids, Row, bundle
 from tacit.learn.loss import BatchSizes
 from tacit.learn.score import score
 from tacit.learn.silence import conditioned_logprobs, shared_prefix
@@ -60,6 +60,27 @@ def cut_out(
     return Micro(mine, [choices[c] for c in place], sizes)
 
 
+def halves(micro: Micro) -> list[Micro]:
+    """The same in two; nothing where what is in it must be computed together."""
+    bundles = bundle(micro.rows, micro.choices)
+    middle = len(bundles) // 2
+    return [_part(micro, some) for some in (bundles[:middle], bundles[middle:])] if middle else []
+
+
+def _part(micro: Micro, bundles: list[Bundle]) -> Micro:
+    number = {row.sequence: row.sequence for row in micro.rows}
+    part = cut_out(micro.rows, micro.choices, bundles, number, micro.sizes)
+    if micro.old_BT is not None:
+        width = max(map(len, _outputs(part)))
+        part.old_BT = micro.old_BT[[i for one in bundles for i in one.rows], :width]
+    return part
+
+
+def _outputs(micro: Micro) -> list[Ids]:
+    """What is predicted: of the rows, then of the choices."""
+    return [row.output_ids for row in micro.rows] + [c.marker_ids for c in micro.choices]
+
+
 def score_all(
     micros: Sequence[Micro], module: Any, weights: AbstractContextManager[None]
 ) -> list[Scored]:
@@ -73,7 +94,7 @@ def score_all(
         scores = score(module, [message for some in messages for message in some])
     found, first = [], 0
     for micro, some in zip(micros, messages, strict=True):
-        width = max(len(output) for _, output in some)
+        width = max(map(len, _outputs(micro)))
         own = slice(first, first + len(some)), slice(width)
         found.append(_conditioned(micro, *(one[own] for one in scores.tensors)))
         first += len(some)

@@ -8,7 +8,9 @@ because Adam would turn the noise of a settled choice into full steps.
 Knows one policy at a time. Not covered: where rewards and advantages come from (`credit`).
 """
 
+import logging
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,7 +32,7 @@ from tacit.learn.loss import (
     batch_sizes,
 )
 from tacit.learn.loss_stats import LossStats, merge_stats
-from tacit.learn.micro import Micro, cut_out, score_all
+from tacit.learn.micro import Micro, cut_out, halves, score_all
 from tacit.learn.packed import flat, placed
 from tacit.learn.policy import Policy
 from tacit.learn.score import packs, passes, score
@@ -39,6 +41,8 @@ from tacit.learn.silence import (
     choice_loss,
     choice_step,
 )
+
+log = logging.getLogger(__name__)
 
 SETTLED = 0.1
 """Root mean square of what is left to do on logit p below which the choice's rate falls."""
@@ -140,7 +144,7 @@ class Updater:
         micros = self._micros(rows, choices, part)
         seen = Seen()
         with self._within_memory():
-            self._gather(micros, seen)
+            micros = self._gather(micros, seen)
         present = {
             choice.prompt_ids: log_p
             for micro in micros
@@ -215,14 +219,41 @@ class Updater:
                 "train.gradient_checkpointing; the run goes on from its last checkpoint"
             ) from error
 
-    def _gather(self, micros: Sequence[Micro], seen: Seen) -> None:
+    def _gather(self, micros: Sequence[Micro], seen: Seen) -> list[Micro]:
+        """The gradients of all; those that memory was too small for in smaller ones, as said."""
         self.optimizer.zero_grad(set_to_none=True)
-        for micro in micros:
-            loss, stats, extra = self._loss(micro)
-            if self._accumulate(loss):
-                seen.add(stats, extra)
+        waiting, computed = deque(micros), []
+        while waiting:
+            micro = waiting.popleft()
+            if smaller := self._learn(micro, seen):
+                waiting.extendleft(reversed(smaller))
             else:
-                seen.dropped += 1
+                computed.append(micro)
+        return computed
+
+    def _learn(self, micro: Micro, seen: Seen) -> list[Micro]:
+        """Add one micro-batch's gradient, or say in which parts it is to be tried again."""
+        try:
+            loss, stats, extra = self._loss(micro)
+            finite = self._accumulate(loss)
+        except torch.OutOfMemoryError:
+            if smaller := halves(micro):
+                return self._smaller(smaller)
+            raise
+        if finite:
+            seen.add(stats, extra)
+        else:
+            seen.dropped += 1
+        return []
+
+    def _smaller(self, parts: list[Micro]) -> list[Micro]:
+        """Have the following steps cut as small from the start."""
+        sizes = [sum(one.tokens for one in bundle(part.rows, part.choices)) for part in parts]
+        if max(sizes) < self.microbatch_tokens:
+            self.microbatch_tokens = max(sizes)
+            sentence = "%s: out of memory while learning; going on with micro-batches of %d tokens"
+            log.warning(sentence, self.policy.name, self.microbatch_tokens)
+        return parts
 
     def _advance(self, seen: Seen) -> None:
         seen.norms.append(self._step(self.optimizer, self.learning_rate()))
