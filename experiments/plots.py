@@ -11,7 +11,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6
 """Told apart by the colour-blind as well (Okabe and Ito)."""
 
 
-LABEL_WIDTH, LABEL_HEIGHT = 150, 13
+LETTER, LINE = 6.2, 14
+"""About how wide a letter of a label is, and how high a line."""
+WIDE = 5
+"""A horizontal axis is logarithmic when its values differ by more than this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,18 @@ class Point:
     high: float
     strong: bool = False
     """Drawn filled: what the page is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def touches(self, other: "_Box") -> bool:
+        beside = self.right < other.left or other.right < self.left
+        return not (beside or self.bottom < other.top or other.bottom < self.top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +65,52 @@ class _Axis:
 
 
 def scatter(title: str, points: Sequence[Point], x_label: str, y_label: str) -> str:
-    """Points with their intervals; the x axis is logarithmic."""
-    x = _Axis(
-        0.8 * min(p.x for p in points), 2.0 * max(p.x for p in points), LEFT, WIDTH - RIGHT, True
-    )
+    """Points with intervals. Where they crowd, the first has a label, then the strong ones."""
+    least, most = min(p.x for p in points), max(p.x for p in points)
+    log = most > WIDE * least
+    room = most - least or most
+    low, high = (0.8 * least, 2.0 * most) if log else (least - 0.2 * room, most + 0.5 * room)
+    x = _Axis(low, high, LEFT, WIDTH - RIGHT, log)
     y = _vertical([p.low for p in points] + [p.high for p in points])
     body = [_frame(title, x, y, x_label, y_label)]
-    taken: list[tuple[float, float]] = []
-    for point in sorted(points, key=lambda p: (-p.y, p.label)):
+    taken = [_Box(x(p.x) - 6, y(p.y) - 6, x(p.x) + 6, y(p.y) + 6) for p in points]
+    for point in sorted(points, key=lambda p: (p is not points[0], not p.strong)):
         colour = COLOURS[0] if point.strong else COLOURS[6]
         fill = colour if point.strong else "white"
         across, up = x(point.x), y(point.y)
-        down = _free(across, up + 4, taken)
         body += [
             f'<line x1="{across}" x2="{across}" y1="{y(point.low)}" y2="{y(point.high)}" '
             f'stroke="{colour}" stroke-opacity="0.4"/>',
-            f'<circle cx="{across}" cy="{up}" r="5" fill="{fill}" stroke="{colour}"/>',
-            f'<text x="{across + 8}" y="{down}" fill="{colour}">{escape(point.label)}</text>',
+            f'<circle cx="{across}" cy="{up}" r="5" fill="{fill}" stroke="{colour}">'
+            f"<title>{escape(point.label)}: {point.y:.1f} %, {point.x:.0f}</title></circle>",
         ]
+        far = 4 if point is points[0] or point.strong else 1
+        if box := _free(across, up, LETTER * len(point.label), far, taken):
+            taken.append(box)
+            if abs(middle := (box.top + box.bottom) / 2 - up) > LINE:
+                side = box.left if box.left > across else box.right
+                body.append(_leader(colour, across, up, side, round(up + middle, 1)))
+            body.append(
+                f'<text x="{box.left}" y="{round(box.bottom - 3, 1)}" fill="{colour}">'
+                f"{escape(point.label)}</text>"
+            )
     return _svg(body)
 
 
-def _free(x: float, y: float, taken: list[tuple[float, float]]) -> float:
-    """The first height, going down, at which a label does not lie on another."""
-    while any(abs(x - a) < LABEL_WIDTH and abs(y - b) < LABEL_HEIGHT for a, b in taken):
-        y += LABEL_HEIGHT
-    taken.append((x, y))
-    return round(y, 1)
+def _leader(colour: str, x: float, y: float, to_x: float, to_y: float) -> str:
+    return f'<line x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}" stroke="{colour}" stroke-width="0.5"/>'
+
+
+def _free(x: float, y: float, width: float, far: int, taken: Sequence[_Box]) -> _Box | None:
+    """Where a label lies on nothing: beside its point, up to so many lines higher or lower."""
+    lines = sorted(range(-far, far + 1), key=lambda line: (abs(line), line))
+    places = [
+        _Box(round(left, 1), down - LINE / 2, left + width, down + LINE / 2)
+        for down in (y + LINE * line for line in lines)
+        for left in (x + 8, x - 8 - width)
+    ]
+    inside = (p for p in places if p.left > LEFT and p.right < WIDTH and p.top > TOP - LINE)
+    return next((p for p in inside if not any(p.touches(other) for other in taken)), None)
 
 
 def curves(

@@ -32,7 +32,7 @@ def _against_tokens(title: str, teams: Sequence[Measured]) -> str | None:
             100 * team.accuracy.mean,
             100 * team.accuracy.low,
             100 * team.accuracy.high,
-            strong=team.label.startswith(("trained", "gspo")),
+            strong=team.label.startswith(("trained", "dialogue trained", "gspo")),
         )
         for team in teams
     ]
@@ -94,7 +94,7 @@ PLOTS: dict[str, Callable[[Results], str | None]] = {
         100.0,
     ),
     "gspo-tokens": _training_plot(
-        {"gspo": "dual control", "gspo-no-cost": "λ = 0"},
+        {"gspo": "main run", "gspo-role-last": "reference", "gspo-no-cost": "λ = 0"},
         "cost/tokens",
         "Tokens an episode in training",
         "generated tokens",
