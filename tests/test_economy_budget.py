@@ -37,7 +37,15 @@ def test_nothing_is_charged_while_the_team_warms_up() -> None:
     settings = DualSettings(name="tokens", budget=100, start=0.3)
     assert start_dual(settings, warming=True).value == 0.0
     assert start_dual(settings).value == 0.3
-    assert step_dual(Dual(value=0.3), 900.0, settings, warming=True) == Dual()
+    assert step_dual(Dual(value=0.3), 900.0, settings, warming=True).value == 0.0
+
+
+def test_the_price_begins_where_it_was_set_when_the_warm_up_is_over() -> None:
+    settings = DualSettings(name="tokens", budget=100, start=0.3)
+    dual = start_dual(settings, warming=True)
+    dual = step_dual(dual, 300.0, settings, warming=True)
+    assert step_dual(dual, 100.0, settings).value == pytest.approx(0.3)
+    assert step_dual(dual, 300.0, settings).value == pytest.approx(0.31)  # 0.005·(3 − 1)
 
 
 def test_fixed_keeps_the_multiplier_after_the_warm_up() -> None:

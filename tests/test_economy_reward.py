@@ -1,6 +1,7 @@
 """Rewards against hand-computed numbers."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,14 @@ def test_without_cost_the_reward_is_the_task_reward_exactly() -> None:
     group = [EpisodeCost(reward=r, tokens=100) for r in (0.1, 0.7)]
     assert totals(reward_group(group, Multipliers(), RewardSettings())) == [0.1, 0.7]
     assert reward_group([], Multipliers(), RewardSettings()) == ()
+
+
+@pytest.mark.parametrize("shape", ["linear", "multiplicative"])
+def test_while_the_team_warms_up_no_shape_charges_anything(shape: Any) -> None:
+    group = [EpisodeCost(reward=1.0, tokens=100, turns=3), EpisodeCost(reward=1.0, tokens=10)]
+    settings = RewardSettings(budget_tokens=10, shape=shape, alpha=0.5)
+    free = Multipliers(tokens=0.5, repetition=0.2, free=True)
+    assert totals(reward_group(group, free, settings)) == [1.0, 1.0]
 
 
 def test_silent_everywhere_costs_nothing() -> None:

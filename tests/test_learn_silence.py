@@ -329,6 +329,7 @@ def test_floor_weights_make_the_behaviour_average_to_the_policy() -> None:
 def test_expected_costs_by_hand() -> None:
     assert expected_cost(0.25, 100, [200, 400]) == pytest.approx(0.25 * 100 + 0.75 * 300)
     assert weighted_cost([100, 300], [0.2, 1.8]) == pytest.approx((20 + 540) / 2)
+    assert weighted_cost([100, 300], [0.0, 0.0]) == 200, "of silence that became certain"
 
 
 def test_warm_up_ends_after_its_steps_at_the_latest() -> None:

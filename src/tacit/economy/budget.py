@@ -40,13 +40,15 @@ class Dual:
 
     value: float = 0.0
     at_ceiling: int = 0
+    warming: bool = False
+    """Whether it has not begun yet: nothing is charged while the team warms up."""
 
 
 def start_dual(settings: DualSettings, *, warming: bool = False) -> Dual:
-    """The first state. While the team warms up nothing is charged."""
+    """The first state."""
     if not settings.budget > 0:
         raise ConfigError(f"budget.{settings.name} must be above 0, got {settings.budget}")
-    return Dual(value=0.0 if warming else settings.start)
+    return Dual(warming=True) if warming else Dual(value=settings.start)
 
 
 def step_dual(dual: Dual, cost: float, settings: DualSettings, *, warming: bool = False) -> Dual:
@@ -57,10 +59,11 @@ def step_dual(dual: Dual, cost: float, settings: DualSettings, *, warming: bool 
     if not math.isfinite(cost):
         raise ValueError(f"the expected cost in {settings.name} is {cost}")
     if warming:
-        return Dual()
+        return Dual(warming=True)
     if settings.fixed:
         return Dual(value=settings.start)
-    value = dual.value + settings.rate * (cost / settings.budget - 1.0)
+    before = settings.start if dual.warming else dual.value
+    value = before + settings.rate * (cost / settings.budget - 1.0)
     value = min(max(value, 0.0), settings.ceiling)
     in_vain = value == settings.ceiling and cost > settings.budget
     return Dual(value=value, at_ceiling=dual.at_ceiling + 1 if in_vain else 0)

@@ -54,6 +54,8 @@ class Multipliers:
     tokens: float = 0.0
     turns: float = 0.0
     repetition: float = 0.0
+    free: bool = False
+    """Nothing is charged, whatever the shape: the team warms up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,8 @@ def _costs(
     `one_sided` charges only what exceeds the budget, max(0, T/B − 1), as LEASH (arXiv 2512.21540)
     and LACONIC (arXiv 2602.14468) do; `multiplicative` is GR³'s (arXiv 2603.10535).
     """
+    if multipliers.free:
+        return {"tokens": 0.0, "turns": 0.0, "repetition": 0.0}
     if settings.shape == "multiplicative":
         tokens = settings.alpha * episode.tokens / mean_tokens if mean_tokens else 0.0
     elif settings.shape == "priced":

@@ -102,9 +102,19 @@ def check_training(config: Config) -> TeamConfig:
             "train.updates: under `train.overlap` a batch takes one update, "
             "since the next batch is being played with the weights that it would change"
         )
-    if config.reward.shape == "priced" and not (config.prices and config.budget.money):
-        raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
+    _check_price(config)
     return config.team
+
+
+def _check_price(config: Config) -> None:
+    """Talk is priced in tokens or in money, never in both."""
+    shape, budget = config.reward.shape, config.budget
+    if shape == "priced" and not (config.prices and budget.money):
+        raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
+    if shape == "priced" and budget.tokens:
+        raise ConfigError("reward.shape: `priced` charges money, so it cannot hold budget.tokens")
+    if budget.money and shape != "priced":
+        raise ConfigError("budget.money: only `reward.shape: priced` holds it")
 
 
 @asynccontextmanager

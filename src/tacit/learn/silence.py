@@ -139,8 +139,14 @@ def expected_cost(p: float, silent: float, spoken: Sequence[float]) -> float:
 
 
 def weighted_cost(costs: Sequence[float], ratios: Sequence[float]) -> float:
-    """`floor`: mean cost of episodes weighted by the product of their choices' ratios."""
-    return sum(c * w for c, w in zip(costs, ratios, strict=True)) / sum(ratios)
+    """`floor`: mean cost of episodes weighted by the product of their choices' ratios.
+
+    Where the policy would have played none of them, each counts alike.
+    """
+    whole = sum(ratios)
+    if whole == 0.0:
+        return sum(costs) / len(costs)
+    return sum(c * w for c, w in zip(costs, ratios, strict=True)) / whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,11 +199,13 @@ class Trainer:
         return result
 
     def _multipliers(self) -> Multipliers:
+        if not self.state.warmup.over:
+            return Multipliers(free=True)
         value = {name: dual.value for name, dual in self.state.duals.items()}
         return Multipliers(
             tokens=value.get("money", value.get("tokens", 0.0)),
             turns=value.get("turns", 0.0),
-            repetition=self.stage.config.reward.repetition if self.state.warmup.over else 0.0,
+            repetition=self.stage.config.reward.repetition,
         )
 
     def _control(self, batch: Batch) -> None:
