@@ -176,6 +176,30 @@ def test_a_checkpoint_that_was_replaced_while_nobody_pointed_at_it(tmp_path: Pat
     assert checkpoints.step("last") == 4
 
 
+def test_killed_while_a_step_is_saved_again_it_still_has_the_first_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints, updaters = Checkpoints(tmp_path), trained(0)
+    checkpoints.save(4, {"position": 1}, updaters)
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if Path(target).name == "step-000004":
+            raise KeyboardInterrupt  # which nothing here cleans up after, as nothing would
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(4, {"position": 2}, updaters)
+    monkeypatch.undo()
+    assert "step-000004" not in names(tmp_path)
+    checkpoints.sweep()
+    assert names(tmp_path) == ["last.json", "step-000004"]
+    assert checkpoints.state(4)["position"] == 1
+    checkpoints.save(4, {"position": 3}, updaters)
+    assert checkpoints.state(4)["position"] == 3 and names(tmp_path) == ["last.json", "step-000004"]
+
+
 @pytest.mark.parametrize("room", [0, 4096, 100_000])
 def test_a_full_disk_leaves_the_last_checkpoint_readable(room: int, small_disk: Path) -> None:
     checkpoints, updaters = Checkpoints(small_disk / "checkpoints"), trained(kind="full")

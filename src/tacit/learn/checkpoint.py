@@ -23,6 +23,8 @@ from tacit.learn.update import Updater
 from tacit.runfolder import write_atomically
 
 POINTERS = ("last", "best")
+ASIDE = ".aside"
+"""Ends the name of a checkpoint that is being replaced by another of its step."""
 
 
 class Checkpoints:
@@ -44,8 +46,7 @@ class Checkpoints:
             taken = {policy: updater.taken for policy, updater in updaters.items()}
             text = json.dumps({**state, "step": step, "taken": taken, "files": hashes}, indent=1)
             write_atomically(making / "state.json", text.encode())
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            making.rename(self.folder / name)
+            self._put(making, name)
             self.point("last", step)
         except (OSError, SafetensorError) as error:  # the latter is how a full disk is told
             shutil.rmtree(making, ignore_errors=True)
@@ -53,6 +54,14 @@ class Checkpoints:
                 f"could not save the checkpoint of step {step} ({error}); "
                 f"the run can go on from {self._kept()}"
             ) from error
+
+    def _put(self, made: Path, name: str) -> None:
+        """Rename a checkpoint into its place. One of the same step stays until that is done."""
+        place, aside = self.folder / name, self.folder / f".{name}{ASIDE}"
+        if place.exists():
+            place.rename(aside)
+        made.rename(place)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def point(self, which: str, step: int) -> None:
         """Make `best` or `last` name a step, and drop checkpoints that neither names."""
@@ -100,7 +109,11 @@ class Checkpoints:
         return state
 
     def sweep(self) -> None:
-        """Remove what an interrupted save left half made."""
+        """Remove what an interrupted save left half made, and put back what it took away."""
+        for path in self.folder.glob(f".step-*{ASIDE}"):
+            place = self.folder / path.name.removeprefix(".").removesuffix(ASIDE)
+            if not place.exists():
+                path.rename(place)
         for path in self.folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
         for pointer in POINTERS:
