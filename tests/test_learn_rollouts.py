@@ -139,6 +139,14 @@ def test_tasks_come_in_the_same_order_from_any_position(
             assert sorted(task.id for task in epoch) == [f"t{i}" for i in range(count)]
 
 
+def test_a_task_that_was_played_in_a_step_is_not_taken_again_for_it() -> None:
+    sampler = TaskSampler(tasks(5), seed=0)
+    first = {task.id for task in sampler.take(3)}
+    more = {task.id for task in sampler.take(3, besides=first)}
+    assert len(more) == 2 and not more & first, "over the end of an epoch, and then there is none"
+    assert sampler.take(2, besides=first | more) == []
+
+
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     def order(sampler: TaskSampler) -> list[str]:
         return [task.id for task in sampler.take(30)]

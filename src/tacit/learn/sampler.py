@@ -1,7 +1,7 @@
 """Which tasks a step plays: every task once an epoch, in an order of its own, from any position."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tacit.types import Task
 
@@ -14,13 +14,14 @@ class TaskSampler:
         """How many tasks were taken so far: all that a checkpoint needs to keep."""
         self._order: tuple[int, list[Task]] = (-1, [])
 
-    def take(self, count: int) -> list[Task]:
-        """The next tasks; within one call no task twice, as long as there are enough."""
+    def take(self, count: int, besides: Collection[str] = ()) -> list[Task]:
+        """The next tasks, none of them twice or among `besides`; fewer where there are no more."""
         taken: dict[str, Task] = {}
-        while len(taken) < min(count, len(self.tasks)):
+        while len(taken) < min(count, len(self.tasks) - len(besides)):
             epoch, place = divmod(self.position, len(self.tasks))
             task = self._epoch(epoch)[place]
-            taken.setdefault(task.id, task)
+            if task.id not in besides:
+                taken.setdefault(task.id, task)
             self.position += 1
         return list(taken.values())
 
