@@ -181,6 +181,13 @@ def test_several_silent_plays_are_averaged() -> None:
     assert one.gain == pytest.approx(0.25)
 
 
+def test_a_question_asked_twice_is_one_choice_with_the_mean_of_its_gains() -> None:
+    first = group(spoken(1.0, 0.5), silent=(quiet(0.0, 0.5),))
+    again = group(spoken(0.0, 0.5), spoken(1.0, 0.5), silent=(quiet(1.0, 0.5),), task="u")
+    (one,) = judged(first, again).choices
+    assert one.gain == pytest.approx((-1.0 + 0.5) / 2)
+
+
 @pytest.mark.parametrize(("solved_weight", "easy"), [(1.0, 1.0), (0.25, 0.25), (0.0, 0.0)])
 def test_messages_can_count_less_where_silence_succeeds(solved_weight: float, easy: float) -> None:
     """Advantages are ±0.5; silence solves the first task, and half of the third."""

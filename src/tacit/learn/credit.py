@@ -4,7 +4,7 @@ Pure bookkeeping over episodes; the formulas are in `economy.reward`, `advantage
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, prod
 from statistics import fmean
 
@@ -218,6 +218,8 @@ def _rows(
     rows: list[Row] = []
     contexts: dict[tuple[str, tuple[int, ...]], int] = {}
     choices: list[ChoiceRow] = []
+    gains: list[dict[int, float]] = []
+    """Of each choice, by group: two tasks may ask the same question."""
     sequences: dict[tuple[object, ...], int] = {}
     for place, group in enumerate(groups):
         alone = fmean(part.task for part in group.silent) if group.silent else 0.0
@@ -233,7 +235,9 @@ def _rows(
                     if key not in contexts:
                         contexts[key] = len(choices)
                         choices.append(_choice(call, group))
+                        gains.append({})
                     context = contexts[key]
+                    gains[context][place] = group.gain or 0.0
                 unit = _unit(settings.sequence, (place, number, call.policy), call, turn)
                 rows.append(
                     Row(
@@ -249,7 +253,8 @@ def _rows(
                         context=context,
                     )
                 )
-    return tuple(rows), tuple(choices)
+    meant = zip(choices, gains, strict=True)
+    return tuple(rows), tuple(replace(one, gain=fmean(mine.values())) for one, mine in meant)
 
 
 def _choice(call: Call, group: Credited) -> ChoiceRow:
