@@ -185,9 +185,9 @@ class Speller(ScriptedEngine):
     [
         ((5, 6, 0), Choice.FLOOR, True),
         ((5, 7, 8, 0), Choice.FLOOR, False),
-        ((5, 7, 8, 0), Choice.FREE, True),
+        ((5, 7, 8, 0), Choice.FREE, False),
     ],
-    ids=["the marker", "another spelling, drawn as speech", "another spelling, chosen freely"],
+    ids=["the marker", "another spelling, drawn as speech", "another spelling when measured"],
 )
 async def test_a_choice_to_speak_cannot_be_escaped_by_spelling(
     ids: tuple[int, ...], choice: Choice, silent: bool

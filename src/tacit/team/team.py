@@ -322,12 +322,10 @@ class Seat:
 def _chosen(rule: SilenceRule | None, ids: tuple[int, ...]) -> bool:
     """Whether a message that reads like silence is silence.
 
-    Where the choice is drawn apart from the words, the marker spelled with other tokens was drawn
-    as speech, and is: it would be a way to be silent that the choice knows nothing of.
+    Where tokens are known, the marker spelled with others is speech: it would be a way to be silent
+    that π(silence) knows nothing of.
     """
-    if rule is None:
-        return False
-    return rule.choice is Choice.FREE or not rule.ids or ids == rule.ids
+    return rule is not None and (not rule.ids or ids == rule.ids)
 
 
 def _messages(said: Said) -> Sequence[Message]:
