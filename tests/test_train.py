@@ -143,6 +143,14 @@ async def test_paused_and_gone_on_it_is_the_run_that_was_never_paused(
     assert metrics(tmp_path) == metrics(whole)
 
 
+async def test_the_settings_of_silence_reach_those_who_use_them(tmp_path: Path) -> None:
+    silence = {"warmup_steps": 7, "warmup_gain": 0.5, "solved_weight": 0.25}
+    async with open_stage(tiny_config(silence=silence)) as stage:
+        trainer = Trainer(stage, RunFolder(tmp_path))
+    assert (trainer.state.warmup.limit, trainer.state.warmup.gain) == (7, 0.5)
+    assert trainer.credit_settings.solved_weight == 0.25
+
+
 async def test_going_on_in_a_finished_folder_changes_nothing(whole: Path) -> None:
     before = metrics(whole)
     await run_training(tiny_config(), whole, as_json=True)

@@ -108,7 +108,7 @@ def microbatches(
     """
     cut: list[list[Bundle]] = []
     room = spread = 0
-    for one in _widest_first(bundles) if padded else _alike(bundles):
+    for one in _ordered(bundles, padded):
         size = _size(one, cut[-1], padded) if cut else 0
         if not cut or size > room or (one.spread > spread and not padded):
             cut.append([])
@@ -118,6 +118,16 @@ def microbatches(
         room -= size
         spread -= one.spread
     return cut
+
+
+def size_of(bundles: Iterable[Bundle], *, padded: bool = True) -> int:
+    """What these take of a micro-batch's tokens."""
+    ordered = _ordered(bundles, padded)
+    return sum(_size(one, ordered[:place], padded) for place, one in enumerate(ordered))
+
+
+def _ordered(bundles: Iterable[Bundle], padded: bool) -> list[Bundle]:
+    return _widest_first(bundles) if padded else _alike(bundles)
 
 
 def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:

@@ -87,12 +87,16 @@ class Learners:
             for row in batch.rows
             if row.policy == policy and not row.silent
         ][:BASE_LOSS_ROWS]
-        if not spoken:
-            return None
-        module, weights = self.stage.policies[policy].reference()
-        with weights:
-            scores = score(module, spoken)
-        return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())
+        while spoken:
+            module, weights = self.stage.policies[policy].reference()
+            try:
+                with weights:
+                    scores = score(module, spoken)
+            except torch.OutOfMemoryError:
+                spoken = spoken[: len(spoken) // 2]
+            else:
+                return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())
+        return None
 
 
 def _renumbered(rows: list[Row], batch: Batch, own: list[int]) -> tuple[list[Row], list[Choice]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from tacit.economy.budget import (
     DualSettings,
@@ -167,13 +168,16 @@ class Trainer:
         """A step's groups; dead ones are replaced where dynamic sampling is on."""
         train = self.stage.config.train
         self.meter.failed.clear()
-        played = await self.player.play(self.sampler.take(train.tasks_per_step), step)
+        tasks = self.sampler.take(train.tasks_per_step)
+        played, seen = await self.player.play(tasks, step), {task.id for task in tasks}
         for _ in range(train.dynamic_sampling):
-            alive = [group for group in played if _mixed(group)]
-            missing = len(played) - len(alive)
-            if not missing:
+            alive = [group for group in played if _teaches(group)]
+            # a task played again in the same step would draw the same episodes
+            others = self.sampler.take(len(played) - len(alive), besides=seen)
+            if not others:
                 break
-            played = alive + await self.player.play(self.sampler.take(missing), step)
+            played = alive + await self.player.play(others, step)
+            seen |= {task.id for task in others}
         self.state.position = self.sampler.position
         return Rollout(tuple(played), tuple(self.meter.failed))
 
@@ -331,9 +335,13 @@ class Trainer:
         return True
 
 
-def _mixed(group: Played) -> bool:
-    rewards = [episode.grade.reward for episode in group.spoken if episode.grade]
-    return difficulty(rewards) is Difficulty.MIXED
+def _teaches(group: Played) -> bool:
+    """Whether its messages differ in what they earn, or speaking from silence."""
+    spoken, silent = (
+        [episode.grade.reward for episode in arm if episode.grade]
+        for arm in (group.spoken, group.silent)
+    )
+    return difficulty(spoken) is Difficulty.MIXED or bool(silent and fmean(silent) != fmean(spoken))
 
 
 def _size(path: Path) -> int:

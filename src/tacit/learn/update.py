@@ -22,7 +22,7 @@ from torch import Tensor
 from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
 from tacit.engine.load import on_device
 from tacit.errors import RunError
-from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, split
+from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, size_of, split
 from tacit.learn.loss import (
     CLIP_RANGES,
     LOSSES,
@@ -71,6 +71,8 @@ class Seen:
     sums: dict[str, float] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
     dropped: int = 0
+    rate: float = 0.0
+    """The learning rate of the last of its optimiser steps."""
 
     def add(self, stats: LossStats, extra: Mapping[str, float]) -> None:
         self.stats.append(stats)
@@ -132,7 +134,7 @@ class Updater:
                 self._gather(batch, seen)
                 self._advance(seen)
             if choices:
-                self._choose(choices, train_choice)
+                self._choose(choices, train_choice, seen.rate)
         return seen.updated()
 
     def gather(self, rows: Sequence[Row], choices: Sequence[Choice]) -> Gathered:
@@ -160,7 +162,7 @@ class Updater:
         with self._within_memory():
             self._advance(gathered.seen)
             if gathered.choices:
-                self._choose(gathered.choices, train_choice)
+                self._choose(gathered.choices, train_choice, gathered.seen.rate)
         return gathered.seen.updated()
 
     def learning_rate(self) -> float:
@@ -202,9 +204,17 @@ class Updater:
         micros = [micro for batch in batches for micro in batch]
         # a GPU takes several as fast as one, and without gradients they have the room
         at_once = SCORED_AT_ONCE if module.device.type == "cuda" and packs(module) else 1
-        for first in range(0, len(micros), at_once):
-            some = micros[first : first + at_once]
-            for micro, scored in zip(some, score_all(some, module, self.policy.on()), strict=True):
+        waiting = deque(micros[first : first + at_once] for first in range(0, len(micros), at_once))
+        while waiting:
+            some = waiting.popleft()
+            try:
+                scores = score_all(some, module, self.policy.on())
+            except torch.OutOfMemoryError:
+                if len(some) == 1:
+                    raise
+                waiting.extendleft([micro] for micro in reversed(some))
+                continue
+            for micro, scored in zip(some, scores, strict=True):
                 micro.old_BT = scored.logprobs_BT
 
     @contextmanager
@@ -248,7 +258,8 @@ class Updater:
 
     def _smaller(self, parts: list[Micro]) -> list[Micro]:
         """Have the following steps cut as small from the start."""
-        sizes = [sum(one.tokens for one in bundle(part.rows, part.choices)) for part in parts]
+        padded = not packs(self.policy.loaded.module)
+        sizes = [size_of(bundle(part.rows, part.choices), padded=padded) for part in parts]
         if max(sizes) < self.microbatch_tokens:
             self.microbatch_tokens = max(sizes)
             sentence = "%s: out of memory while learning; going on with micro-batches of %d tokens"
@@ -256,7 +267,8 @@ class Updater:
         return parts
 
     def _advance(self, seen: Seen) -> None:
-        seen.norms.append(self._step(self.optimizer, self.learning_rate()))
+        seen.rate = self.learning_rate()
+        seen.norms.append(self._step(self.optimizer, seen.rate))
         self.taken += 1
 
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
@@ -291,7 +303,7 @@ class Updater:
         }
         return output.loss, output.stats, extra
 
-    def _choose(self, choices: Sequence[Choice], train_choice: bool) -> None:
+    def _choose(self, choices: Sequence[Choice], train_choice: bool, rate: float) -> None:
         """One step of the choice: p to where the gains ask it to be, or back to where it was."""
         old_C = torch.tensor([choice.log_p for choice in choices])
         step_C = torch.zeros_like(old_C)
@@ -299,20 +311,29 @@ class Updater:
             gain_C = torch.tensor([choice.gain for choice in choices])
             step_C = choice_step(old_C.exp(), gain_C, _choice_settings(self.silence))
         self.choice_optimizer.zero_grad(set_to_none=True)
-        squares = 0.0
-        for part in _parts(choices, self.microbatch_tokens):
-            with self.policy.on():
-                scores = score(
-                    self.policy.loaded.module,
-                    [(choices[i].prompt_ids, choices[i].marker_ids) for i in part],
-                )
-            log_p_C = scores.logprobs_BT.sum(-1)
-            loss = choice_loss(
-                log_p_C, old_C[part].to(log_p_C), step_C[part].to(log_p_C), len(choices)
+        waiting, squares = deque(_parts(choices, self.microbatch_tokens)), 0.0
+        while waiting:
+            part = waiting.popleft()
+            try:
+                squares += self._approach(choices, part, old_C, step_C)
+            except torch.OutOfMemoryError:
+                if len(part) == 1:
+                    raise
+                waiting.extendleft((part[len(part) // 2 :], part[: len(part) // 2]))
+        self._step(self.choice_optimizer, rate * min(1.0, squares**0.5 / SETTLED))
+
+    def _approach(
+        self, choices: Sequence[Choice], part: list[int], old_C: Tensor, step_C: Tensor
+    ) -> float:
+        """Add the gradient of some choices; says their part of the mean square of what is left."""
+        with self.policy.on():
+            scores = score(
+                self.policy.loaded.module,
+                [(choices[i].prompt_ids, choices[i].marker_ids) for i in part],
             )
-            if self._accumulate(loss):
-                squares += 2.0 * float(loss.detach())
-        self._step(self.choice_optimizer, self.learning_rate() * min(1.0, squares**0.5 / SETTLED))
+        log_p_C = scores.logprobs_BT.sum(-1)
+        loss = choice_loss(log_p_C, old_C[part].to(log_p_C), step_C[part].to(log_p_C), len(choices))
+        return 2.0 * float(loss.detach()) if self._accumulate(loss) else 0.0
 
     def _settings(self) -> LossSettings:
         low, high = CLIP_RANGES[self.loss.name]
