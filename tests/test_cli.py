@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "torn.jsonl").write_text(GOOD_LINE + '{"question": "What', encoding="utf-8")
     (tmp_path / "bare.jsonl").write_text(GOOD_LINE + '{"question": "2?"}\n', encoding="utf-8")
     (tmp_path / "empty.jsonl").write_text("", encoding="utf-8")
+    (tmp_path / "broken.py").write_text("async def play(task, team:\n", encoding="utf-8")
     (tmp_path / "own.py").write_text("async def play(task, team):\n    ...\n", encoding="utf-8")
     return tmp_path
 
@@ -69,6 +72,8 @@ def refused(here: Path, *arguments: str, code: int = 2, **variables: str) -> str
     ("arguments", "message"),
     [
         (["nowhere.yaml"], "no config file or recipe `nowhere.yaml`"),
+        (["mine.yaml", "name=up/../../there"], "name: a run's folder is named by it: no slashes"),
+        (["mine.yaml", "team.topology=broken:play"], "cannot import topology `broken:play`: "),
         (["mine.yaml", "tasks.name=gsm9k"], "unknown task source `gsm9k`: did you mean `gsm8k`?"),
         (["mine.yaml", "tasks.name=gsm8k"], "gsm8k: its files are needed: name the folder"),
         (["mine.yaml", "tasks.name=gsm8k", "tasks.folder=nowhere"], "nowhere is not a folder"),
@@ -267,3 +272,38 @@ def test_a_config_error_is_answered_before_anything_heavy_loads(command: str) ->
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["2", "False"], done.stderr
+
+
+def test_what_the_system_refuses_is_one_sentence(here: Path) -> None:
+    said = refused(here, "eval", "mine.yaml", "--out", "good.jsonl/run", code=1)
+    assert said.startswith("`good.jsonl/run") and said.endswith("Not a directory")
+
+
+def test_a_terminal_that_cannot_show_a_letter_goes_without_it(here: Path) -> None:
+    done = tacit_(here, "tasks", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "arithmetic" in done.stdout
+
+
+def test_ctrl_c_says_that_the_run_can_go_on(here: Path) -> None:
+    command = [sys.executable, "-m", "tacit.cli", "eval", "mine.yaml", "tasks.limit=400"]
+    environment = os.environ | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"}
+    process = subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, env=environment)
+    played = here / "runs" / "mine" / "episodes" / "hint_actor.jsonl"
+    while not played.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said.decode().endswith("stopped; the same command goes on from what was saved\n")
+    done = tacit_(here, "eval", "mine.yaml", "tasks.limit=400")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_untrained_team_does_not_write_over_a_trained_one(here: Path) -> None:
+    pointer = here / "runs" / "mine" / "checkpoints" / "last.json"
+    pointer.parent.mkdir(parents=True)
+    pointer.write_text('{"step": 3}', encoding="utf-8")
+    for what in ("eval", "compare"):
+        said = refused(here, what, "mine.yaml")
+        assert said.startswith("`runs/mine` was trained, and `mine.yaml` is not: ")
+        assert f"`tacit {what} runs/mine`" in said

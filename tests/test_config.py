@@ -321,6 +321,7 @@ def test_a_bad_override_is_refused(tmp_path: Path, override: str, message: str) 
     ("name", "text", "message"),
     [
         ("a.yaml", "team: {", r"a\.yaml is not valid yaml: "),
+        ("a.yaml", "seed: 1\nname: x\nseed: 2\n", r"`seed` stands here twice .*line 3"),
         ("a.yaml", "", r"a\.yaml: expected `key: value` lines at the top level"),
         ("a.yaml", "- 1\n", r"a\.yaml: expected `key: value` lines"),
         ("a.json", '{"seed": ', r"a\.json is not valid json: "),

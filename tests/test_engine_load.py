@@ -12,6 +12,12 @@ from tacit.types import ChatMessage
 from tiny_models import tiny_model, tiny_tokenizer
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="its device is cuda, and torch finds no GPU here"):
+        load_model("pocket", device="cuda")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     loaded = tiny_model()

@@ -259,3 +259,31 @@ def test_each_start_is_a_line_with_its_command_and_versions(tmp_path: Path) -> N
     assert first.keys() == second.keys() == {"time", "command", "versions", "host", "pid"}
     assert first["versions"].keys() >= {"python", "tacit", "torch", "transformers"}
     assert first["pid"] == os.getpid()
+
+
+def test_a_folder_in_use_is_refused_until_it_is_done_with(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "runs" / "one")
+    with run.held():
+        with pytest.raises(ConfigError, match="is in use by another process"), run.held():
+            pass
+        run.write_json("config.json", {})
+    assert [path.name for path in run.path.iterdir()] == ["config.json"]
+    with run.held():
+        pass
+
+
+def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), RunFolder(tmp_path / "runs" / "one").held():
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [b"short\n", b"a line that ends elsewhere\n"])
+def test_a_file_that_was_changed_is_not_cut_in_the_middle_of_a_line(
+    text: bytes, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path)
+    (tmp_path / "metrics.jsonl").write_bytes(text)
+    with pytest.raises(ConfigError, match="Remove it, and the run goes on without"):
+        run.cut("metrics.jsonl", 12)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == text

@@ -84,7 +84,7 @@ def test_steps_of_hard_tasks_can_be_chosen() -> None:
         ({"count": 0}, "count"),
         ({"hard": 1.5}, "hard"),
         ({"steps": (1, 2)}, "steps"),
-        ({"split": "test", "count": 4000, "hard": 0.0}, "lower `count`"),
+        ({"split": "test", "count": 4000, "hard": 0.0}, "lower `limit`"),
     ],
 )
 def test_bad_input_names_the_fix(bad: dict[str, object], word: str) -> None:

@@ -4,13 +4,15 @@ import asyncio
 import errno
 import json
 import sys
+from collections.abc import Coroutine
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.errors import ConfigError, TacitError
+from tacit.errors import ConfigError, RunError, TacitError
 
 if TYPE_CHECKING:
     from tacit.config import Config
@@ -59,8 +61,8 @@ def evaluate(
     trained = _trained(source)
     if dry:
         return _dry_run(only, as_json=as_json, trained=trained)
-    folder = out or (_beside(trained, "eval") if trained else _folder(source, config.name))
-    asyncio.run(run_evaluation(only, folder, as_json=as_json, trained=trained))
+    folder = out or _measured_in(source, config.name, trained, "eval")
+    _await(run_evaluation(only, folder, as_json=as_json, trained=trained))
 
 
 @app.command()
@@ -79,8 +81,8 @@ def compare(
     trained = _trained(source)
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained)
-    folder = out or (_beside(trained, "compare") if trained else _folder(source, config.name))
-    asyncio.run(run_evaluation(config, folder, as_json=as_json, trained=trained))
+    folder = out or _measured_in(source, config.name, trained, "compare")
+    _await(run_evaluation(config, folder, as_json=as_json, trained=trained))
 
 
 @app.command()
@@ -99,7 +101,7 @@ def train(
         return _dry_run(config, as_json=as_json, training=True)
     from tacit.training import run_training  # after the config, which answers at once
 
-    asyncio.run(run_training(config, out or _folder(source, config.name), as_json=as_json))
+    _await(run_training(config, out or _folder(source, config.name), as_json=as_json))
 
 
 @app.command()
@@ -136,7 +138,7 @@ def play(
     from tacit.commands import run_play
     from tacit.configfile import load_config
 
-    asyncio.run(run_play(load_config(source, overrides or ()), question, answer, _trained(source)))
+    _await(run_play(load_config(source, overrides or ()), question, answer, _trained(source)))
 
 
 @app.command()
@@ -274,11 +276,11 @@ def init(
 ) -> None:
     """Write a commented config to start from."""
     from tacit.configfile import find_config
+    from tacit.runfolder import write_atomically
 
     if path.exists():
         raise ConfigError(f"`{path}` exists already: name another file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(find_config("template").read_text(encoding="utf-8"), encoding="utf-8")
+    write_atomically(path, find_config("template").read_bytes())
     typer.echo(f"wrote {path}; try: tacit eval {path}")
 
 
@@ -287,7 +289,7 @@ def _dry_run(
 ) -> None:
     from tacit.dryrun import dry_run
 
-    asyncio.run(dry_run(config, training=training, as_json=as_json, trained=trained))
+    _await(dry_run(config, training=training, as_json=as_json, trained=trained))
 
 
 def _folder(source: str, name: str) -> Path:
@@ -295,11 +297,22 @@ def _folder(source: str, name: str) -> Path:
     return Path(source) if Path(source).is_dir() else Path("runs") / name
 
 
-def _beside(trained: Path, what: str) -> Path:
-    """Where a trained run's evaluation goes: other weights, another folder."""
+def _measured_in(source: str, name: str, trained: Path | None, what: str) -> Path:
+    """Where an evaluation goes: of a trained run beside it, by the step of its weights."""
+    if trained is None:
+        folder = _folder(source, name)
+        if _trained(str(folder)):
+            raise ConfigError(
+                f"`{folder}` was trained, and `{source}` is not: play the trained team with "
+                f"`tacit {what} {folder}`, or name another folder with --out"
+            )
+        return folder
     best = trained / "checkpoints" / "best.json"
     pointer = best if best.exists() else best.with_name("last.json")
-    return trained / f"{what}-{json.loads(pointer.read_text())['step']:06d}"
+    try:
+        return trained / f"{what}-{int(json.loads(pointer.read_text())['step']):06d}"
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{pointer} cannot be read: {error}") from None
 
 
 def _trained(source: str) -> Path | None:
@@ -308,22 +321,43 @@ def _trained(source: str) -> Path | None:
     return folder if (folder / "checkpoints" / "last.json").exists() else None
 
 
+class _Stopped(Exception):
+    """Ctrl-C, told apart because typer would end without a word."""
+
+
+def _await(work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        raise _Stopped from None
+
+
 def main() -> None:
     """Run the command line; what the user can mend is one sentence and exit code 2."""
     sys.path.append(str(Path.cwd()))  # where `module:name` in a config finds code of the user's own
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a λ goes without
     try:
         app()
     except TacitError as error:
         typer.echo(f"tacit: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        typer.echo("tacit: the disk is full; make room, and the same command goes on", err=True)
+        typer.echo(f"tacit: {_outside(error)}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("tacit: stopped; run the same command again to go on", err=True)
+    except (_Stopped, KeyboardInterrupt):
+        typer.echo("tacit: stopped; the same command goes on from what was saved", err=True)
         sys.exit(130)
+
+
+def _outside(error: OSError) -> str:
+    """What the system would not do, in a sentence; what nobody foresaw is raised."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; make room, and the same command goes on"
+    if error.filename is None:
+        raise error
+    return f"`{error.filename}` cannot be used: {error.strerror}"
 
 
 if __name__ == "__main__":

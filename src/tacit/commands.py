@@ -82,14 +82,22 @@ async def run_evaluation(
     config: Config, folder: Path, *, as_json: bool, trained: Path | None = None
 ) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
+    measured_teams_of(config)
+    run = RunFolder.check(folder, config)
+    with run.held():
+        return await _evaluate(config, run, as_json=as_json, trained=trained)
+
+
+async def _evaluate(
+    config: Config, run: RunFolder, *, as_json: bool, trained: Path | None
+) -> dict[str, Any]:
     teams, prices = measured_teams_of(config), prices_of(config)
     tasks = tasks_of(config.tasks, config.judge)
-    run = RunFolder.check(folder, config)
     purse = Purse(run, prices, config.spend_cap)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
     async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
-        RunFolder.open(folder, config)
+        RunFolder.open(run.path, config)
         run.log_start()
         with episode_progress() as progress:
             for name, roster in rosters.items():

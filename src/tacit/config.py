@@ -14,6 +14,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
@@ -311,6 +312,13 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folders_name(cls, name: str) -> str:
+        if not name or name in (".", "..") or {*name} & {*"/\\\0"}:
+            raise ValueError("a run's folder is named by it: no slashes, and not empty")
+        return name
 
     @model_validator(mode="after")
     def _a_cap_needs_prices(self) -> "Config":

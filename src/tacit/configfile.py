@@ -16,6 +16,20 @@ RECIPE_FOLDERS = (Path(__file__).parent / "recipes", Path(__file__).parents[2] /
 """Installed, and in a checkout."""
 
 
+class _OnceEach(yaml.SafeLoader):
+    """Plain YAML, in which a key that stands twice is a mistake and not the last one's victory."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"`{key.value}` stands here twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a YAML file (or a recipe by its name), apply overrides, check everything."""
     path = find_config(source)
@@ -55,7 +69,7 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path.name}: `extends` goes round in a circle")
     try:
         text = path.read_text(encoding="utf-8")
-        tree = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _OnceEach)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -1,5 +1,6 @@
 """What people see: tables, progress and conversations in the terminal."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,11 +40,16 @@ def interval(estimate: Estimate) -> str:
     return f"{percent(estimate.mean)} [{percent(estimate.low)}, {percent(estimate.high)}]"
 
 
+LOG_EVERY_S = 10.0
+"""Where no terminal shows a bar."""
+
+
 class EpisodeBar:
-    """A progress bar that says how the team is doing so far."""
+    """A progress bar that says how the team is doing so far; in a log, a line now and then."""
 
     def __init__(self, progress: Progress, name: str, total: int) -> None:
-        self._progress = progress
+        self._progress, self._name, self._total = progress, name, total
+        self._said = time.monotonic()
         self._task = progress.add_task(escape(name), total=total, numbers="")
         self._graded = self._right = self._failed = self._tokens = 0
 
@@ -58,6 +64,10 @@ class EpisodeBar:
         numbers = f"{percent(self._right / max(1, self._graded))} %  {self._tokens / done:.0f} tok"
         failed = f"  [red]{self._failed} failed[/]" if self._failed else ""
         self._progress.update(self._task, advance=1, numbers=numbers + failed)
+        if not err.is_terminal and time.monotonic() - self._said > LOG_EVERY_S:
+            self._said = time.monotonic()
+            line = f"{escape(self._name)}  {done} of {self._total}  {numbers}{failed}"
+            err.print(line, highlight=False)
 
 
 @contextmanager

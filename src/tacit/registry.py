@@ -34,5 +34,5 @@ def lookup(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise ConfigError(f"cannot import {kind} `{name}`: {error}") from error

@@ -12,9 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,8 +26,9 @@ from tacit.types import Episode
 
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
-PAID_FOR = {"cache", "spend.jsonl"}
-"""What a run that was refused before it began may leave: answers, and what they cost."""
+LOCK = ".lock"
+LEFT_OVER = {"cache", "spend.jsonl", LOCK}
+"""What a run that was refused before it began may leave: answers, what they cost, its lock."""
 MANNERS = (
     "concurrency",
     "requests_per_minute",
@@ -72,7 +74,7 @@ class RunFolder:
                     "name another folder with --out, or remove this one"
                 )
         elif run.path.exists() and any(
-            not _is_torn(file, "config.json") and file.name not in PAID_FOR
+            not _is_torn(file, "config.json") and file.name not in LEFT_OVER
             for file in run.path.iterdir()
         ):
             raise ConfigError(
@@ -86,6 +88,26 @@ class RunFolder:
         if not (run.path / "config.json").exists():
             raise ConfigError(f"`{path}` is not a run folder: it has no config.json")
         return run, parse_config(run.read_json("config.json"), f"{path}/config.json")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, no other process works in this folder; one that would is refused."""
+        made = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = self.path / LOCK
+        with lock.open("a") as file:
+            if not _locked(file):
+                raise ConfigError(
+                    f"`{self.path}` is in use by another process: wait until it is done, "
+                    "or name another folder with --out"
+                )
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    lock.unlink()
+                    for folder in made:
+                        folder.rmdir()  # as far as nothing came of it
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
@@ -150,9 +172,29 @@ class RunFolder:
         """Shorten a file to what a checkpoint knows of it."""
         target = self.path / name
         if target.exists():
-            if target.stat().st_size < size:
-                raise ConfigError(f"{target} is shorter than its checkpoint says: it was changed")
+            with target.open("rb") as file:
+                file.seek(max(0, size - 1))
+                if size and file.read(1) != b"\n":
+                    raise ConfigError(
+                        f"{target} is not what its checkpoint knows: it was changed. Remove it, "
+                        "and the run goes on without what it held"
+                    )
             os.truncate(target, size)
+
+
+def _locked(file: TextIO) -> bool:
+    """Lock a file until it is closed; False where another process did, or took it away."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that knows no locks
+        return True
+    return os.fstat(file.fileno()).st_nlink > 0
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

@@ -9,8 +9,10 @@ from typing import Any, get_args
 
 from tacit.config import Config
 from tacit.console import (
+    EpisodeBar,
     agents_table,
     detail_lines,
+    episode_progress,
     err,
     note,
     out,
@@ -45,6 +47,11 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
     check_trackers(config.train.trackers)
     measured_teams_of(config)
     run = RunFolder.check(folder, config)
+    with run.held():
+        return await _train(config, run, as_json=as_json)
+
+
+async def _train(config: Config, run: RunFolder, *, as_json: bool) -> dict[str, Any]:
     purse = Purse(run, prices_of(config), config.spend_cap)
     async with open_stage(config, purse.account(note)) as stage:
         _say_what(stage)
@@ -59,6 +66,8 @@ async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[s
         if state.step < config.train.steps and not state.stopped:
             note(f"stopped after step {state.step} as asked; the same command goes on")
             return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
+        if state.best and not state.best["step"]:
+            note("no step did better on the held-out tasks: `trained` is the untrained team")
         episodes, without = await _played(stage, run, state, purse)
         return _finish(stage, run, state, episodes, without, purse, as_json=as_json)
 
@@ -71,9 +80,11 @@ async def _played(
     assert state.best is not None
     how: Any = {"seed": config.seed, "grader": stage.grader, "capped": purse.reached}
     episodes = {"untrained": list(run.episodes("eval-000000"))}
-    for name, team in config.teams.items():
-        roster = seat(team, stage.engines)
-        episodes[name] = await evaluate_team(name, roster, tasks, config.evaluation, run, **how)
+    with episode_progress() as progress:
+        for name, team in config.teams.items():
+            common = (name, seat(team, stage.engines), tasks, config.evaluation, run)
+            bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
+            episodes[name] = await evaluate_team(*common, **how, on_episode=bar.add)
     episodes["trained"] = list(run.episodes(f"eval-{state.best['step']:06d}"))
     helpers = helpers_of(config, stage.team)
     return episodes, await evaluate_without(

@@ -60,6 +60,8 @@ def load_model(
     where, download = _locate(path)
     tokenizer = _open_tokenizer(path, where, download)
     device = pick_device(device)
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"model `{path}`: its device is {device}, and torch finds no GPU here")
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     transformers.logging.disable_progress_bar()

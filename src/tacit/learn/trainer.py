@@ -93,6 +93,11 @@ class Trainer:
         resumed = await self._resume()
         if not resumed:
             await self._check_budgets()
+        elif self.state.stopped:
+            self.on_note(f"stopped after step {self.state.step}: {self.state.stopped}")
+        elif self.state.step:
+            done = self.state.step == config.train.steps
+            self.on_note(f"{'done' if done else 'going on'} after step {self.state.step}")
         RunFolder.open(self.run.path, config)  # only now, so that a refused run leaves nothing
         self.run.log_start()
         tree = config.model_dump(mode="json")

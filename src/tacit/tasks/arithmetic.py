@@ -127,8 +127,8 @@ def load(
         )
         if problem is None:
             raise ConfigError(
-                f"arithmetic {split}: there are no {count} distinct tasks with hard={hard}; "
-                "lower `count`"
+                f"arithmetic {split}: with hard={hard} there are about {index} distinct tasks and "
+                f"not {count}; lower `limit` and `offset`"
             )
         seen.add(problem)
         tasks.append(_task(problem, split))
