@@ -307,3 +307,13 @@ def test_an_untrained_team_does_not_write_over_a_trained_one(here: Path) -> None
         said = refused(here, what, "mine.yaml")
         assert said.startswith("`runs/mine` was trained, and `mine.yaml` is not: ")
         assert f"`tacit {what} runs/mine`" in said
+
+
+def test_a_damaged_pointer_is_one_sentence(here: Path) -> None:
+    run = here / "runs" / "mine"
+    (run / "checkpoints").mkdir(parents=True)
+    config = load_config(here / "mine.yaml").model_dump(mode="json")
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (run / "checkpoints" / "last.json").write_text('{"step": 3}', encoding="utf-8")
+    (run / "checkpoints" / "best.json").write_text("", encoding="utf-8")
+    assert "best.json cannot be read" in refused(here, "eval", "runs/mine", code=1)

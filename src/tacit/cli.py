@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import sys
 from collections.abc import Coroutine
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.errors import ConfigError, RunError, TacitError
+from tacit.errors import ConfigError, TacitError
 
 if TYPE_CHECKING:
     from tacit.config import Config
@@ -307,12 +306,11 @@ def _measured_in(source: str, name: str, trained: Path | None, what: str) -> Pat
                 f"`tacit {what} {folder}`, or name another folder with --out"
             )
         return folder
-    best = trained / "checkpoints" / "best.json"
-    pointer = best if best.exists() else best.with_name("last.json")
-    try:
-        return trained / f"{what}-{int(json.loads(pointer.read_text())['step']):06d}"
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{pointer} cannot be read: {error}") from None
+    from tacit.learn.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(trained / "checkpoints")
+    best = checkpoints.step("best")
+    return trained / f"{what}-{checkpoints.step('last') if best is None else best:06d}"
 
 
 def _trained(source: str) -> Path | None:

@@ -82,7 +82,6 @@ async def run_evaluation(
     config: Config, folder: Path, *, as_json: bool, trained: Path | None = None
 ) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
-    measured_teams_of(config)
     run = RunFolder.check(folder, config)
     with run.held():
         return await _evaluate(config, run, as_json=as_json, trained=trained)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit.learn.batch import Bundle, Choice, Ids, Row, bundle
 from tacit.learn.loss import BatchSizes
+from tacit.learn.memory import in_two
 from tacit.learn.score import score
 from tacit.learn.silence import conditioned_logprobs, shared_prefix
 
@@ -62,9 +63,7 @@ def cut_out(
 
 def halves(micro: Micro) -> list[Micro]:
     """The same in two; nothing where what is in it must be computed together."""
-    bundles = bundle(micro.rows, micro.choices)
-    middle = len(bundles) // 2
-    return [_part(micro, some) for some in (bundles[:middle], bundles[middle:])] if middle else []
+    return [_part(micro, some) for some in in_two(bundle(micro.rows, micro.choices))]
 
 
 def _part(micro: Micro, bundles: list[Bundle]) -> Micro:

@@ -10,7 +10,6 @@ Knows one policy at a time. Not covered: where rewards and advantages come from 
 
 import logging
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,8 @@ from tacit.learn.loss import (
     batch_sizes,
 )
 from tacit.learn.loss_stats import LossStats, merge_stats
-from tacit.learn.micro import Micro, cut_out, halves, score_all
+from tacit.learn.memory import as_memory_allows, in_two
+from tacit.learn.micro import Micro, Scored, cut_out, halves, score_all
 from tacit.learn.packed import flat, placed
 from tacit.learn.policy import Policy
 from tacit.learn.score import packs, passes, score
@@ -204,18 +204,14 @@ class Updater:
         micros = [micro for batch in batches for micro in batch]
         # a GPU takes several as fast as one, and without gradients they have the room
         at_once = SCORED_AT_ONCE if module.device.type == "cuda" and packs(module) else 1
-        waiting = deque(micros[first : first + at_once] for first in range(0, len(micros), at_once))
-        while waiting:
-            some = waiting.popleft()
-            try:
-                scores = score_all(some, module, self.policy.on())
-            except torch.OutOfMemoryError:
-                if len(some) == 1:
-                    raise
-                waiting.extendleft([micro] for micro in reversed(some))
-                continue
-            for micro, scored in zip(some, scores, strict=True):
-                micro.old_BT = scored.logprobs_BT
+        pieces = [micros[first : first + at_once] for first in range(0, len(micros), at_once)]
+
+        def scored(some: list[Micro]) -> list[Scored]:
+            return score_all(some, module, self.policy.on())
+
+        for some, scores in as_memory_allows(pieces, scored, in_two):
+            for micro, one in zip(some, scores, strict=True):
+                micro.old_BT = one.logprobs_BT
 
     @contextmanager
     def _within_memory(self) -> Iterator[None]:
@@ -230,40 +226,27 @@ class Updater:
             ) from error
 
     def _gather(self, micros: Sequence[Micro], seen: Seen) -> list[Micro]:
-        """The gradients of all; those that memory was too small for in smaller ones, as said."""
+        """The gradients of all; says in which micro-batches there was memory for them."""
         self.optimizer.zero_grad(set_to_none=True)
-        waiting, computed = deque(micros), []
-        while waiting:
-            micro = waiting.popleft()
-            if smaller := self._learn(micro, seen):
-                waiting.extendleft(reversed(smaller))
-            else:
-                computed.append(micro)
-        return computed
+        done = as_memory_allows(micros, lambda micro: self._learn(micro, seen), self._halved)
+        return [micro for micro, _ in done]
 
-    def _learn(self, micro: Micro, seen: Seen) -> list[Micro]:
-        """Add one micro-batch's gradient, or say in which parts it is to be tried again."""
-        try:
-            loss, stats, extra = self._loss(micro)
-            finite = self._accumulate(loss)
-        except torch.OutOfMemoryError:
-            if smaller := halves(micro):
-                return self._smaller(smaller)
-            raise
-        if finite:
+    def _learn(self, micro: Micro, seen: Seen) -> None:
+        """Add one micro-batch's gradient."""
+        loss, stats, extra = self._loss(micro)
+        if self._accumulate(loss):
             seen.add(stats, extra)
         else:
             seen.dropped += 1
-        return []
 
-    def _smaller(self, parts: list[Micro]) -> list[Micro]:
-        """Have the following steps cut as small from the start."""
-        padded = not packs(self.policy.loaded.module)
-        sizes = [size_of(bundle(part.rows, part.choices), padded=padded) for part in parts]
-        if max(sizes) < self.microbatch_tokens:
-            self.microbatch_tokens = max(sizes)
+    def _halved(self, micro: Micro) -> list[Micro]:
+        """Smaller ones; the following steps are cut as small from the start."""
+        parts, padded = halves(micro), not packs(self.policy.loaded.module)
+        size = max((size_of(bundle(p.rows, p.choices), padded=padded) for p in parts), default=0)
+        if 0 < size < self.microbatch_tokens:
+            self.microbatch_tokens = size
             sentence = "%s: out of memory while learning; going on with micro-batches of %d tokens"
-            log.warning(sentence, self.policy.name, self.microbatch_tokens)
+            log.warning(sentence, self.policy.name, size)
         return parts
 
     def _advance(self, seen: Seen) -> None:
@@ -311,15 +294,12 @@ class Updater:
             gain_C = torch.tensor([choice.gain for choice in choices])
             step_C = choice_step(old_C.exp(), gain_C, _choice_settings(self.silence))
         self.choice_optimizer.zero_grad(set_to_none=True)
-        waiting, squares = deque(_parts(choices, self.microbatch_tokens)), 0.0
-        while waiting:
-            part = waiting.popleft()
-            try:
-                squares += self._approach(choices, part, old_C, step_C)
-            except torch.OutOfMemoryError:
-                if len(part) == 1:
-                    raise
-                waiting.extendleft((part[len(part) // 2 :], part[: len(part) // 2]))
+        parts = _parts(choices, self.microbatch_tokens)
+
+        def approach(part: list[int]) -> float:
+            return self._approach(choices, part, old_C, step_C)
+
+        squares = sum(left for _, left in as_memory_allows(parts, approach, in_two))
         self._step(self.choice_optimizer, rate * min(1.0, squares**0.5 / SETTLED))
 
     def _approach(
