@@ -23,7 +23,7 @@ from tacit.engine.load import LoadedModel
 from tacit.errors import RunError
 from tacit.learn import micro as scoring
 from tacit.learn import update as updating
-from tacit.learn.batch import Row, bundle
+from tacit.learn.batch import Choice, Row, bundle
 from tacit.learn.loss import LossInputs
 from tacit.learn.micro import score_all
 from tacit.learn.policy import fingerprint
@@ -431,35 +431,54 @@ def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> No
     assert moved(before, fresh.policy) > 1e-4, "without it p would be pulled back"
 
 
+def with_room_for(messages: int, refused: list[int]) -> Any:
+    """`score` on a machine that has no memory for more, where gradients are wanted."""
+
+    def small(module: Any, some: Sequence[Any]) -> Any:
+        if torch.is_grad_enabled() and len(some) > messages:
+            refused.append(len(some))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return score(module, some)
+
+    return small
+
+
+def twins(updates: int = 1) -> tuple[Updater, Updater, list[Row], list[Choice]]:
+    """Two like updaters, and four contexts for them, two messages and a marker each."""
+    free, tight = (with_sgd(make_updater(updates=updates)) for _ in range(2))
+    rows = [replace(row, context=i // 2) for i, row in enumerate(make_rows(8))]
+    prompts = [rows[i].prompt_ids for i in (0, 2, 4, 6)]
+    return free, tight, rows, make_choices(free.policy, prompts, gain=0.2)
+
+
 @pytest.mark.parametrize("updates", [1, 2])
 def test_a_step_that_memory_is_too_small_for_is_taken_in_smaller_pieces(
     updates: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three contexts, two messages and a marker each: there is room for one context at a time."""
-    rows = [replace(row, context=i // 2) for i, row in enumerate(make_rows(6))]
-    free, tight = (with_sgd(make_updater(updates=updates)) for _ in range(2))
-    prompts = [rows[i].prompt_ids for i in (0, 2, 4)]
-    choices = make_choices(free.policy, prompts, gain=0.2)
+    free, tight, rows, choices = twins(updates)
     expected = free.update(rows, choices, train_choice=True)
-    asked: list[int] = []
-
-    def small(module: Any, messages: Sequence[Any], room: int = 3) -> Any:
-        if torch.is_grad_enabled() and len(messages) > room:
-            asked.append(room)
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return score(module, messages)
-
-    monkeypatch.setattr("tacit.learn.micro.score", small)
-    monkeypatch.setattr("tacit.learn.update.score", lambda *what: small(*what, room=1))
+    refused: list[int] = []
+    monkeypatch.setattr("tacit.learn.micro.score", with_room_for(3, refused))
     done = tight.update(rows, choices, train_choice=True)
-    assert 3 in asked and (1 in asked or updates == 2) and done.dropped == 0
+    assert refused and done.dropped == 0
     assert done.stats["entropy"] == pytest.approx(expected.stats["entropy"], rel=1e-4)
     for name, weight in free.policy.parameters.items():
         torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
     assert f"going on with micro-batches of {tight.microbatch_tokens} tokens" in caplog.text
-    asked.clear()
+    refused.clear()
     tight.update(rows, choices, train_choice=True)
-    assert 3 not in asked, "the next step is cut as small from the start"
+    assert not refused, "the next step is cut as small from the start"
+
+
+def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, tight, rows, choices = twins()
+    free.update(rows, choices, train_choice=True)
+    refused: list[int] = []
+    monkeypatch.setattr("tacit.learn.update.score", with_room_for(1, refused))
+    tight.update(rows, choices, train_choice=True)
+    assert refused == [4, 2, 2]
+    for name, weight in free.policy.parameters.items():
+        torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
 
 
 def test_out_of_memory_says_which_setting_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
