@@ -181,10 +181,18 @@ OTHER_WORDS = {
     "a few brief lines.",
     "critic": "Your teammate solved the question below. Say briefly what is wrong with the "
     "solution, if anything.",
+    "second": "Your teammate solved the question below. Work it out once more in a few brief lines "
+    "and say where their solution goes wrong.",
     "agent": "You, {agent}, work on this question with your team. Contribute something useful in "
     "a few words.",
 }
 """Role prompts that mean the same as ours in other words."""
+SECOND: Tree = {
+    "system": "Solve the question below yourself in short steps, and tell your teammate where the "
+    "solution given is wrong.",
+    "max_tokens": HINT_TOKENS,
+}
+"""The critic told to work the question out too. A hint paid where it was a second solution."""
 LEAN: Tree = {
     "system": "Write the calculations that solve the question below, one short line each.",
     "max_tokens": SHORT_TOKENS,
@@ -239,15 +247,17 @@ def _hint_checks(tasks: Tree, told: str | None = None, **changed: Any) -> dict[s
     )
 
 
-def _critic_checks(tasks: Tree) -> dict[str, Evaluation]:
-    own = {"model": "base", "max_tokens": COMMENT_TOKENS, "silent": False, "trained": True}
+def _critic_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
+    own: Tree = {"model": "base", "max_tokens": COMMENT_TOKENS, "silent": False, "trained": True}
+    own |= changed
+    other = OTHER_WORDS["second" if "system" in changed else "critic"]
     saboteur = _agent(COMMENT_TOKENS, system=MISJUDGE)
     return _on(
         tasks,
         reworded=_own(
             "critic_reworded", {"critic": own, "paraphraser": _PARAPHRASER, "actor": _agent()}
         ),
-        other_role_prompt=critic(trained=True, system=OTHER_WORDS["critic"]),
+        other_role_prompt=critic(**{**own, "system": other}),
         wrong_teammate=_own(
             "critic_disputed", {"saboteur": saboteur, "critic": own, "actor": _agent()}
         ),
@@ -300,14 +310,14 @@ def _trained(team: Tree, **more: Any) -> Tree:
 
 _AGENTPO: Tree = {"loss": {"name": "grpo"}, "silence": {"exploration": "none"}}
 _HINT = _trained(hint(TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO)
-_SILENT_HINT = _trained(
-    hint(TRAINING_ACTOR_TOKENS, trained=True, silent=True),
-    train_tasks=VARIED,
-    tasks=VARIED_VALIDATION,
-    budget={"control": "fixed", "tokens": 400, "weight_tokens": 0.1},
-    silence={"exploration": "arms", "warmup_steps": 0},
-)
-"""The same fixed price in all three modes, so that only the way silence is explored differs."""
+_SILENT: Tree = {
+    "train_tasks": VARIED,
+    "tasks": VARIED_VALIDATION,
+    "budget": {"control": "fixed", "tokens": 400, "weight_tokens": 0.1},
+    "silence": {"exploration": "arms", "warmup_steps": 0},
+}
+"""The same fixed price wherever one agent may be silent."""
+_SILENT_HINT = _trained(hint(TRAINING_ACTOR_TOKENS, trained=True, silent=True), **_SILENT)
 _DIALOGUE = _trained(
     dialogue(TRAINING_ACTOR_TOKENS, trained=True),
     budget={"turns": 3, "rate": 0.1},
@@ -346,6 +356,8 @@ READER_BUDGET = 290
 HINT_BUDGET = 390
 """Three quarters of the untrained hint team's tokens: the Actor's own, and some for a hint."""
 
+MANY = 2500
+"""Varied training problems where the choice to speak is to be learned: each is met once or so."""
 WORTH_SAYING = 0.06
 """What a hint of 240 tokens costs in the silence runs, and has to bring before it is charged."""
 
@@ -524,22 +536,23 @@ def _readers() -> Iterable[Experiment]:
 
 def _item_2() -> Iterable[Experiment]:
     warm: Tree = {
-        "silence": {"warmup_steps": 48, "warmup_gain": WORTH_SAYING},
+        "silence": {"warmup_steps": 40, "warmup_gain": WORTH_SAYING},
         "train": {"steps": 80},
+        "train_tasks": {"limit": MANY},
     }
     modes: dict[str, tuple[str, Tree]] = {
         **{
             mode: (f"exploration `{mode}`", {"silence": {"exploration": mode}})
             for mode in ("arms", "floor", "none")
         },
-        "hard": (
-            "exploration `arms`, messages learned only on problems that silence fails",
-            {"silence": {"solved_weight": 0.0}},
-        ),
-        "warm": ("exploration `arms` after up to 48 steps without a price", warm),
+        "warm": ("exploration `arms` after up to 40 steps without a price", warm),
         "even": (
             "warmed up, a token of a short hint weighing no more than one of a long hint",
             warm | {"loss": {"name": "dr_grpo"}},
+        ),
+        "hard": (
+            "warmed up, messages learned only on problems that silence fails",
+            merged(warm, {"silence": {"solved_weight": 0.0}}),
         ),
     }
     for name, (title, change) in modes.items():
@@ -550,8 +563,28 @@ def _item_2() -> Iterable[Experiment]:
             minutes=8,
             config=merged(_SILENT_HINT, change),
             evaluations=_on(GSM8K, trained=hint(trained=True, silent=True))
-            | (_hint_checks(SOME, silent=True) if name in ("arms", "hard") else {}),
+            | (_hint_checks(SOME, silent=True) if name in ("arms", "even") else {}),
         )
+    told = {**SECOND, "trained": True, "silent": True}
+    yield Experiment(
+        name="silence-critic",
+        item=2,
+        title="A critic that sees the Actor's solution and may be silent, exploration `arms`",
+        minutes=10,
+        config=merged(
+            _trained(critic(TRAINING_ACTOR_TOKENS, **told), **_SILENT),
+            {
+                "loss": {"name": "dr_grpo"},
+                "silence": {"warmup_steps": 24, "warmup_gain": 0.0, "solved_weight": 0.25},
+                "train": {"steps": 72},
+                "train_tasks": {"limit": MANY},
+            },
+        ),
+        evaluations=_on(
+            GSM8K, trained=critic(**told), untrained=critic(**{**told, "trained": False})
+        )
+        | _critic_checks(SOME, silent=True, **SECOND),
+    )
 
 
 def _item_3() -> Iterable[Experiment]:

@@ -103,7 +103,24 @@ def config_of(order: Order) -> Config:
         tree["budget"] = tree.get("budget", {}) | {"tokens": json.loads(path.read_text())["tokens"]}
     for one in order.overrides:
         apply_override(tree, one)
+    _check_apart(tree, order)
     return parse_config(tree, experiment.name)
+
+
+def _check_apart(tree: Mapping[str, Any], order: Order) -> None:
+    """Refuse a seed whose share of a shuffle reaches the validation tasks."""
+    train, held = tree.get("train_tasks", {}), tree.get("tasks", {})
+    kind = ("name", "split", "shuffle_seed", "level")
+    alike = train and all(train.get(key) == held.get(key) for key in kind)
+    first, limit = train.get("offset", 0), train.get("limit")
+    place, size = held.get("offset", 0), held.get("limit")
+    ends_before = limit is not None and first + limit <= place
+    begins_after = size is not None and first >= place + size
+    if alike and not (ends_before or begins_after):
+        raise ConfigError(
+            f"{order.name}, seed {order.seed}: it would train on validation tasks; "
+            "give another train_tasks.offset or a smaller train_tasks.limit"
+        )
 
 
 def team_of(order: Order, name: str) -> TeamConfig:

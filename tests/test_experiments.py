@@ -126,6 +126,12 @@ def test_another_seed_trains_on_other_tasks(data_dir: Path) -> None:
     assert not (taken[0] & taken[1] or taken[1] & taken[2] or taken[0] & taken[2])
 
 
+def test_a_seed_that_would_train_on_validation_tasks_is_refused() -> None:
+    config_of(order_of("silence-warm", Path("runs"), 0))
+    with pytest.raises(ConfigError, match="seed 1: it would train on validation tasks"):
+        config_of(order_of("silence-warm", Path("runs"), 1))
+
+
 def test_overrides_leave_the_catalogue_alone() -> None:
     before = json.dumps(find("hint").config)
     changed = config_of(order_of("hint", Path("runs"), overrides=("train.steps=3",)))

@@ -56,7 +56,8 @@ async def test_arms_play_a_group_that_speaks_and_one_that_is_silent() -> None:
 
 async def test_a_silent_arm_that_cannot_differ_is_played_once() -> None:
     player = make()
-    actor: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
+    once: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
+    actor = once.engine
     (first,) = await player.play(tasks(1), step=1)
     assert actor.calls == 3 + 1
     (again,) = await player.play(tasks(1), step=2)

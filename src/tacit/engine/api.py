@@ -100,7 +100,7 @@ class ApiEngine:
         key = self._cache_key(request, body)
         if self._cache is None or key is None:
             return await self._ask(request.messages, body)
-        async with self._cache.alone(key):
+        async with self._cache.turns.alone(key):
             kept = self._cache.get(key)
             if kept is not None:
                 self._notice(kept)

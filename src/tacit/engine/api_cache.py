@@ -5,17 +5,16 @@ asked is not in it, nor the API key. Lines are appended in one write each; torn 
 passed over.
 """
 
-import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tacit.engine.base import Completion
+from tacit.engine.once import OneAtATime
 from tacit.types import Stop, Usage
 
 _START = b'{"key": "'
@@ -29,21 +28,8 @@ class AnswerCache:
         self._path = path
         self._places: dict[str, int] = {}
         self._read_to = 0
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def alone(self, key: str) -> AsyncIterator[None]:
-        """Only one at a time for the same key: whoever comes second finds the first's answer."""
-        lock, waiting = self._locks.get(key, (asyncio.Lock(), 0))
-        self._locks[key] = lock, waiting + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            waiting = self._locks[key][1] - 1
-            self._locks[key] = lock, waiting
-            if not waiting:
-                del self._locks[key]
+        self.turns = OneAtATime()
+        """For who asks: whoever comes second with the same key finds the first's answer."""
 
     def get(self, key: str) -> Completion | None:
         """The kept answer, marked as such, or None."""

@@ -1,9 +1,10 @@
 """Playing the groups of one training step: who is made to speak, and what silence would cost."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tacit.config import Config, SilenceConfig, TeamConfig
+from tacit.engine.once import Once
 from tacit.errors import ConfigError, RunError
 from tacit.learn.credit import Played
 from tacit.rollout import Grader, Job, play_all
@@ -32,6 +33,9 @@ class Player:
 
     async def play(self, tasks: Sequence[Task], step: int) -> list[Played]:
         """G episodes of each task, and the silent arm. Failed episodes are left out."""
+        for agent in self.roster.agents:
+            if isinstance(agent.engine, Once):
+                agent.engine.forget()
         jobs = [job for task in tasks for job in self._jobs(task, step)]
         episodes = await self._play_all(jobs)
         spoken: dict[str, list[Episode]] = {}
@@ -125,9 +129,13 @@ def make_player(
     arms = config.silence.exploration == "arms" and bool(choosing)
     if arms:
         _check_arms(choosing, team, config.silence)
-    others = [role for role in team.agents if role not in choosing]
-    greedy = all(is_greedy(config, team, role) for role in others)
+    fixed = {role for role in team.agents if is_greedy(config, team, role)}
+    greedy = fixed.issuperset(role for role in team.agents if role not in choosing)
     plays = (1 if greedy else config.silence.silent_samples) if arms else 0
+    agents = tuple(
+        replace(a, engine=Once(a.engine)) if a.role in fixed else a for a in roster.agents
+    )
+    roster = replace(roster, agents=agents)
     return Player(roster, grader, config, choosing, plays, arms and greedy, on_episode)
 
 
