@@ -536,7 +536,7 @@ def _readers() -> Iterable[Experiment]:
 
 def _item_2() -> Iterable[Experiment]:
     warm: Tree = {
-        "silence": {"warmup_steps": 40, "warmup_gain": WORTH_SAYING},
+        "silence": {"warmup_steps": 40, "warmup_gain": WORTH_SAYING, "coefficient": 2.0},
         "train": {"steps": 80},
         "train_tasks": {"limit": MANY},
     }
@@ -575,7 +575,10 @@ def _item_2() -> Iterable[Experiment]:
             _trained(critic(TRAINING_ACTOR_TOKENS, **told), **_SILENT),
             {
                 "loss": {"name": "dr_grpo"},
-                "silence": {"warmup_steps": 24, "warmup_gain": 0.0, "solved_weight": 0.25},
+                "silence": {
+                    "warmup_steps": 24, "warmup_gain": 0.0, "coefficient": 2.0,
+                    "solved_weight": 0.25,
+                },
                 "train": {"steps": 72},
                 "train_tasks": {"limit": MANY},
             },
@@ -584,7 +587,7 @@ def _item_2() -> Iterable[Experiment]:
             GSM8K, trained=critic(**told), untrained=critic(**{**told, "trained": False})
         )
         | _critic_checks(SOME, silent=True, **SECOND),
-    )
+    )  # fmt: skip
 
 
 def _item_3() -> Iterable[Experiment]:
@@ -633,6 +636,7 @@ def _item_3() -> Iterable[Experiment]:
         },
         seeds=(0, 1, 2),
     )
+    twice: Tree = {"updates": 2, "steps": 20, "evaluate_every": 10, "checkpoint_every": 10}
     free: Tree = {"budget": {"turns": None}, "reward": {"repetition": 0.0}}
     controls: dict[str, tuple[str, Tree]] = {
         "role-last": ("dual control, the reference of the rows below", {}),
@@ -649,10 +653,10 @@ def _item_3() -> Iterable[Experiment]:
             for weight in (0.1, 0.3, 1.0)
         },
         "no-gate": ("wrong episodes pay too", {"reward": {"gate": "always"}}),
-        "two-updates": ("GSPO, two updates a batch", {"train": {"updates": 2}}),
+        "two-updates": ("GSPO, two updates a batch, 20 steps", {"train": twice}),
         "grpo-two-updates": (
-            "GRPO, two updates a batch",
-            {"loss": {"name": "grpo"}, "train": {"updates": 2}},
+            "GRPO, two updates a batch, 20 steps",
+            {"loss": {"name": "grpo"}, "train": twice},
         ),
     }
     for name, (title, change) in controls.items():

@@ -158,7 +158,7 @@ def test_the_page_speaks_only_of_what_the_catalogue_has() -> None:
         *((name, "trained") for name in TRAINED),
         *(where for rows in SEVEN.values() for _, *where in rows),
     ]:
-        assert evaluation in EXPERIMENTS[experiment].evaluations
+        assert evaluation in EXPERIMENTS[experiment.partition("+")[0]].evaluations
     for benchmark in SEVEN:
         assert f"untrained, {benchmark}" in EXPERIMENTS["baselines-dialogue"].evaluations
 
@@ -208,6 +208,7 @@ def test_the_readme_says_what_the_results_say() -> None:
         HINT,
         READ,
         DIALOGUE,
+        ("Actor fine-tuned", "actor-finetune", "trained"),
     ):
         team, name = get(results, row), row[0]
         assert team is not None
@@ -510,6 +511,24 @@ def test_the_bars_can_hold_and_can_be_missed(tmp_path: Path) -> None:
         assert verdicts["trained hint ≤ 8 % of the tokens of EvoAgent"] == "not measured yet"
 
 
+@pytest.mark.parametrize(
+    ("quiet_easy", "quiet_hard", "verdict"),
+    [(20, 20, "missed"), (18, 2, "holds"), (2, 18, "missed"), (0, 0, "missed")],
+)
+def test_silence_is_conditional_where_it_follows_the_problem(
+    tmp_path: Path, quiet_easy: int, quiet_hard: int, verdict: str
+) -> None:
+    n = 20
+    silent = [1] * quiet_easy + [0] * (n - quiet_easy) + [1] * quiet_hard + [0] * (n - quiet_hard)
+    team = recorded("1" * 40, [5] * 40, silent)
+    alone = recorded("1" * 40, [5] * 40, right_calls=[8] * n + [0] * n)
+    results = results_of(
+        tmp_path, gspo_0={"trained": team}, baselines_0={"self-consistency": alone}
+    )
+    (row,) = [one for one in bars_table(results).splitlines() if "silent more often" in one]
+    assert row.split("|")[3].strip() == verdict
+
+
 def test_a_check_of_one_seed_is_compared_with_that_seed(tmp_path: Path) -> None:
     results = results_of(
         tmp_path,
@@ -559,10 +578,10 @@ def test_every_block_and_plot_survives_any_part_of_the_results(
         for seed in experiment.seeds:
             evaluations = {
                 name: recorded(
-                    "".join(generator.choice(["0", "1"], 16)),
-                    [int(x) for x in generator.integers(1, 99, 16)],
-                    silent=[int(x) for x in generator.integers(0, 2, 16)],
-                    right_calls=[int(x) for x in generator.integers(0, 9, 16)],
+                    "".join(generator.choice(["0", "1"], 40)),
+                    [int(x) for x in generator.integers(1, 99, 40)],
+                    silent=[int(x) for x in generator.integers(0, 2, 40)],
+                    right_calls=[int(x) for x in generator.integers(0, 9, 40)],
                     base_nats=9.0,
                     base_tokens=3,
                 )

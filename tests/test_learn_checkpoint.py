@@ -32,7 +32,7 @@ def step(updater: Updater) -> None:
 
 
 def moments(updater: Updater, which: str) -> dict[tuple[str, str], torch.Tensor]:
-    state = getattr(updater, which).state
+    state = {"content": updater.optimizer, "choice": updater.chooser.optimizer}[which].state
     return {
         (name, key): value
         for name, weight in updater.policy.parameters.items()
@@ -47,18 +47,20 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["lora", "full"])
 def test_what_is_loaded_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     updaters = trained(kind=kind)
+    updaters["team"].chooser.held = -1.5
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(7, {"position": 21, "best": None}, updaters)
     fresh = trained(0, kind=kind)
     state = checkpoints.load(7, fresh)
     assert (state["step"], state["position"], state["best"]) == (7, 21, None)
     assert fresh["team"].taken == updaters["team"].taken == 2
+    assert fresh["team"].chooser.held == updaters["team"].chooser.held == -1.5
     assert moved(weights_of(updaters["team"].policy), fresh["team"].policy) == 0.0
     for _ in range(2):
         for one in (updaters["team"], fresh["team"]):
             step(one)
         assert moved(weights_of(updaters["team"].policy), fresh["team"].policy) == 0.0
-    for which in ("optimizer", "choice_optimizer"):
+    for which in ("content", "choice"):
         a, b = (moments(one["team"], which) for one in (updaters, fresh))
         assert a.keys() == b.keys() and len(a) > 0
         assert all(torch.equal(a[key], b[key]) for key in a)
@@ -81,7 +83,7 @@ def test_loading_forgets_what_the_optimiser_held_before(tmp_path: Path) -> None:
     checkpoints.save(0, {}, untouched)
     used = trained(3)
     checkpoints.load(0, used)
-    assert not used["team"].optimizer.state and not used["team"].choice_optimizer.state
+    assert not used["team"].optimizer.state and not used["team"].chooser.optimizer.state
     assert used["team"].taken == 0
 
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from tacit.learn.silence import (
+    REACH,
     ChoiceSettings,
     Warmup,
+    asked_change,
     choice_loss,
     choice_ratio,
     choice_step,
@@ -370,3 +372,13 @@ def test_warm_up_counts_steps_where_nobody_can_be_silent() -> None:
     for _ in range(2):
         state = step_warmup(state, None)
     assert state.over and state.gaps == ()
+
+
+@pytest.mark.parametrize("logit", [-40.0, -3.5, -1.0, 0.0, 2.9, 3.2, 9.0])
+@pytest.mark.parametrize("gain", [-0.4, 0.0, 0.4])
+def test_what_is_asked_for_is_within_reach(logit: float, gain: float) -> None:
+    log_p = torch.nn.functional.logsigmoid(float64(logit))
+    settings = ChoiceSettings()
+    step = choice_step(log_p.exp(), float64(gain), settings).item()
+    goal = logit + asked_change(log_p, float64(gain), settings).item()
+    assert goal == pytest.approx(min(max(logit + step, -REACH), REACH), abs=1e-5)

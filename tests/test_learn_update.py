@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from learn_parts import (
     moved,
     weights_of,
 )
+from tacit.config import SilenceConfig
 from tacit.engine.load import LoadedModel
 from tacit.errors import RunError
 from tacit.learn import micro as scoring
@@ -26,8 +28,9 @@ from tacit.learn import update as updating
 from tacit.learn.batch import Choice, Row, bundle
 from tacit.learn.loss import LossInputs
 from tacit.learn.micro import score_all
-from tacit.learn.policy import fingerprint
+from tacit.learn.policy import Policy, fingerprint
 from tacit.learn.score import score
+from tacit.learn.silence import ChoiceSettings, asked_change
 from tacit.learn.update import Updater
 from tiny_models import tiny_model
 
@@ -43,7 +46,7 @@ def with_sgd(updater: Updater) -> Updater:
     """Plain gradient steps, so that sizes of gradients can be read off the weights."""
     weights = list(updater.policy.parameters.values())
     updater.optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
-    updater.choice_optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
+    updater.chooser.optimizer = torch.optim.SGD(weights, lr=1.0)
     return updater
 
 
@@ -322,24 +325,52 @@ def test_the_choice_moves_to_where_it_pays(kind: str, gain: float) -> None:
         assert (after - before) * gain > 0
 
 
+def mean_logit(policy: Policy) -> float:
+    return fmean(p - math.log(-math.expm1(p)) for p in log_p_of(policy, PROMPTS))
+
+
 def test_in_the_warm_up_p_is_held_while_the_content_learns() -> None:
-    """Content alone drags p along; the choice's step brings it back."""
+    """Content alone drags p along, each step from where the last one left it."""
     drift = {}
     for held in (False, True):
         policy = make_policies(kind="full", base=undecided_base())["team"]
-        updater = make_updater(policy, optimizer={"learning_rate": 1e-4})
-        start = log_p_of(policy, PROMPTS)
-        choices = make_choices(policy, PROMPTS, gain=0.5)
-        for _ in range(10):
+        updater = make_updater(policy, optimizer={"learning_rate": 3e-4})
+        start = mean_logit(policy)
+        for _ in range(20):
             rows = spoken_rows()
             if held:
-                updater.update(rows, choices, train_choice=False)
+                updater.update(rows, make_choices(policy, PROMPTS, gain=0.5), train_choice=False)
             else:
                 bare = [replace(row, context=None) for row in rows]
                 updater.update(bare, [], train_choice=False)
-        end = log_p_of(policy, PROMPTS)
-        drift[held] = sum(abs(b - a) for a, b in zip(start, end, strict=True))
-    assert drift[True] < 0.5 * drift[False]
+        drift[held] = abs(mean_logit(policy) - start)
+    assert drift[False] > 1.0
+    assert drift[True] < 0.15
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_p_as_a_whole_ends_where_the_gains_ask_it_to_be(kind: str) -> None:
+    """However far the content's own step drags it."""
+    policy = make_policies(kind=kind, base=undecided_base())["team"]
+    updater = make_updater(policy, optimizer={"learning_rate": 1e-3, "warmup_steps": 0})
+    for gain in (0.5, 0.5, -0.5, -0.5):
+        choices = make_choices(policy, PROMPTS, gain)
+        logit = fmean(c.log_p - math.log(-math.expm1(c.log_p)) for c in choices)
+        log_p = torch.tensor([c.log_p for c in choices])
+        settings = ChoiceSettings(coefficient=SilenceConfig().coefficient)
+        asked = asked_change(log_p, torch.full((3,), gain), settings)
+        updater.update(spoken_rows(), choices, train_choice=True)
+        assert mean_logit(policy) - logit == pytest.approx(float(asked.mean()), abs=0.15)
+
+
+def test_a_choice_out_of_reach_is_brought_back() -> None:
+    policy = make_policies(kind="full")["team"]
+    updater = make_updater(policy, optimizer={"learning_rate": 3e-4})
+    assert mean_logit(policy) < -6.0, "the untrained model hardly knows the marker here"
+    for _ in range(4):
+        choices = make_choices(policy, PROMPTS, gain=0.0)
+        updater.update(spoken_rows(advantage=0.0), choices, train_choice=True)
+    assert mean_logit(policy) == pytest.approx(-3.0, abs=0.3)
 
 
 def test_a_settled_choice_is_left_alone() -> None:
@@ -416,8 +447,10 @@ def test_a_message_from_one_update_before_counts_by_its_truncated_ratio(
 
 def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> None:
     """Played at another p: the step asked for is on top of today's p."""
-    rows = [replace(row, context=0, advantage=0.0) for row in make_rows(2)]
-    updater = make_updater(behind=True, silence={"coefficient": 0.0})
+    rows = [replace(row, prompt_ids=PROMPTS[0], context=0, advantage=0.0) for row in make_rows(2)]
+    base = undecided_base()
+    policy, other = (make_policies(kind="full", base=base)["team"] for _ in range(2))
+    updater = make_updater(policy, behind=True, silence={"coefficient": 0.0})
     (choice,) = make_choices(updater.policy, [rows[0].prompt_ids], gain=0.3)
     stale = replace(choice, log_p=choice.log_p - 1.5)
     gathered = updater.gather(rows, [stale])
@@ -425,7 +458,7 @@ def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> No
     before = weights_of(updater.policy)
     updater.finish(gathered, train_choice=True)
     assert moved(before, updater.policy) < 1e-6, "there is nothing to do"
-    fresh = make_updater(silence={"coefficient": 0.0})
+    fresh = make_updater(other, silence={"coefficient": 0.0})
     before = weights_of(fresh.policy)
     fresh.update(rows, [stale], train_choice=True)
     assert moved(before, fresh.policy) > 1e-4, "without it p would be pulled back"
@@ -474,7 +507,7 @@ def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     free, tight, rows, choices = twins()
     free.update(rows, choices, train_choice=True)
     refused: list[int] = []
-    monkeypatch.setattr("tacit.learn.update.score", with_room_for(1, refused))
+    monkeypatch.setattr("tacit.learn.choosing.score", with_room_for(1, refused))
     tight.update(rows, choices, train_choice=True)
     assert refused == [4, 2, 2]
     for name, weight in free.policy.parameters.items():

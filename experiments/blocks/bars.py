@@ -26,9 +26,13 @@ from experiments.blocks.rows import (
     interval,
     percent,
     points,
+    silent_share,
     table,
 )
 from experiments.records import Difference, Measured, Results, difference, on_shared
+
+MOSTLY, SELDOM = 6, 2
+"""Right answers of eight that make a problem one that the agent solves, or one that it fails."""
 
 
 def bars_table(results: Results) -> str:
@@ -87,6 +91,7 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
         holds = None if test is None else test.difference.low > -0.01
         claim = f"trained dialogue no less accurate than {row[0]}"
         yield claim, points(test), _verdict(holds)
+    yield _conditional(results, team)
     if test := _test(results, SOLO, team):
         less = _share(team, get(results, SOLO)) or 0.0
         claim = "for comparison: trained dialogue against solo"
@@ -99,6 +104,23 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
     ]
     claim = "at least five of the seven benchmarks before and after"
     yield claim, ", ".join(done), _verdict(len(done) >= 5 if done else None)
+
+
+def _conditional(results: Results, team: Measured | None) -> tuple[str, str, str]:
+    """Whether silence is the more frequent the less the problem asks for help."""
+    claim = "trained dialogue silent more often on problems that one agent solves than on others"
+    sampled = get(results, CONSISTENCY)
+    if not (team and sampled):
+        return claim, "", NOTHING
+    team, sampled = on_shared(team, sampled)
+    quiet_T, solved_T = silent_share(team).mean(0), sampled.column("right_calls")[0]
+    easy, hard = quiet_T[solved_T >= MOSTLY], quiet_T[solved_T <= SELDOM]
+    if min(len(easy), len(hard)) < 2:
+        return claim, "", NOTHING
+    error = (easy.var(ddof=1) / len(easy) + hard.var(ddof=1) / len(hard)) ** 0.5
+    gap = float(easy.mean() - hard.mean())
+    shown = f"{percent(float(easy.mean()))} % of messages against {percent(float(hard.mean()))} %"
+    return claim, shown, _verdict(gap > 1.96 * error)
 
 
 def _share(team: Measured | None, other: Measured | None) -> float | None:

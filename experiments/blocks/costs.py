@@ -97,7 +97,7 @@ def tried_table(results: Results) -> str:
             rows.append(
                 (
                     f"{name.partition('+')[0]}, seed {seed}",
-                    " ".join(f"`{one}`" for one in run["overrides"]),
+                    " ".join(f"`{o}`" for o in run["overrides"]) or name.partition("+")[2],
                     str(run["training"]["steps"]),
                     percent(held_out["accuracy"][0]),
                     f"{percent(held_out['accuracy'][best])} at step {held_out['step'][best]}",

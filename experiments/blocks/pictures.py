@@ -3,7 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from experiments import plots
-from experiments.blocks.rows import DIALOGUE_RUNS, MATHS, SEVEN, SILENCES, every, teams_on
+from experiments.blocks.rows import (
+    CHOOSING,
+    DIALOGUE_RUNS,
+    MATHS,
+    SEVEN,
+    SILENCES,
+    every,
+    first_curve,
+    teams_on,
+)
 from experiments.records import Measured, Results, on_shared
 
 
@@ -40,13 +49,16 @@ def _against_tokens(title: str, teams: Sequence[Measured]) -> str | None:
 
 
 def _training_plot(
-    names: Mapping[str, str], curve: str, title: str, label: str, scale: float = 1.0
+    names: Mapping[str, str], curve: str | Sequence[str], title: str, label: str, scale: float = 1.0
 ) -> Callable[[Results], str | None]:
+    """One curve of each run, the first that it has of several."""
+    wanted = (curve,) if isinstance(curve, str) else curve
+
     def draw(results: Results) -> str | None:
         series = {
             f"{shown}, seed {seed}": [
                 (step + 1, scale * value)
-                for step, value in enumerate(training["curves"].get(curve, ()))
+                for step, value in enumerate(first_curve(training["curves"], wanted))
                 if value is not None
             ]
             for name, shown in names.items()
@@ -81,8 +93,8 @@ PLOTS: dict[str, Callable[[Results], str | None]] = {
     "validation": validation_plot,
     "silence": _training_plot(
         {name: label.replace("`", "") for name, label in SILENCES.items()},
-        "silence/hinter",
-        "π(silence) of the hinter in training",
+        [f"silence/{role}" for role in CHOOSING],
+        "π(silence) in training",
         "%",
         100.0,
     ),

@@ -1,6 +1,6 @@
 """Which teams the page speaks of, where their numbers are, and how numbers are written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -74,23 +74,35 @@ GSM8K: tuple[Row, ...] = (
     ("trained short hint", "hint-short", "trained"),
     ("trained critic", "critic", "trained"),
     ("trained hint with silence (`arms`)", "silence-arms", "trained"),
+    ("the same, warmed up, tokens weighing alike", "silence-even+dragged", "trained"),
+    ("untrained critic, working it out, may be silent", "silence-critic+dragged", "untrained"),
+    ("the same critic, trained", "silence-critic+dragged", "trained"),
+    ("trained hint with silence, levelled", "silence-warm", "trained"),
+    ("the same, tokens weighing alike", "silence-even", "trained"),
     ("the same, hints learned where silence fails", "silence-hard", "trained"),
+    ("trained critic with silence, levelled", "silence-critic", "trained"),
     DIALOGUE,
     ("Actor fine-tuned", "actor-finetune", "trained"),
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
-    "hint-short", "critic", "silence-arms", "silence-hard", "gspo",
+    "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
+    "silence-even", "silence-critic", "gspo",
 )  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
     "silence-floor": "`floor`",
     "silence-none": "`none`",
-    "silence-hard": "`arms`, hints learned where silence fails",
-    "silence-warm": "`arms`, warmed up",
-    "silence-even": "`arms`, warmed up, tokens weighing alike",
+    "silence-even+dragged": "`arms`, warmed up, tokens weighing alike",
+    "silence-critic+dragged": "`arms`, warmed up, a critic",
+    "silence-warm": "`arms`, warmed up, levelled",
+    "silence-even": "the same, tokens weighing alike",
+    "silence-hard": "the same, hints learned where silence fails",
+    "silence-critic": "`arms`, warmed up, levelled, a critic",
 }
+CHOOSING = ("hinter", "critic")
+"""Who may be silent in those runs."""
 SEVEN: dict[str, tuple[Row, ...]] = {
     "gsm8k": (("GSM8K", "gspo", "trained"),),
     "math500": (("MATH", "gspo-math", "trained"), ("GSM8K", "gspo", "math500")),
@@ -134,6 +146,11 @@ def teams_on(benchmark: str) -> tuple[Row, ...]:
             ("trained hint, longer answers", "math-hint", f"trained, {benchmark}"),
         ]
     return tuple(rows)
+
+
+def first_curve(curves: Mapping[str, Sequence[float]], wanted: Sequence[str]) -> Sequence[float]:
+    """The first of them that a run has."""
+    return next((curves[name] for name in wanted if name in curves), ())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

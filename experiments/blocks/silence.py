@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.blocks.rows import (
+    CHOOSING,
     CONSISTENCY,
     MISSING,
     SILENCES,
     SOLO,
+    first_curve,
     get,
     interval,
     percent,
@@ -32,8 +34,8 @@ def silence_table(results: Results) -> str:
             (
                 label,
                 str(training["steps"]),
-                _course(curves.get("silence/hinter", []), 100.0),
-                _course(curves.get("tokens/hinter", []), 1.0),
+                _course(first_curve(curves, [f"silence/{role}" for role in CHOOSING]), 100.0),
+                _course(first_curve(curves, [f"tokens/{role}" for role in CHOOSING]), 1.0),
                 percent(float(np.nanmean(silent_share(team)))),
                 interval(team.accuracy),
                 points(difference(solo, team)) if solo else "",
@@ -42,7 +44,7 @@ def silence_table(results: Results) -> str:
         )
     head = (
         "exploration", "steps", "π(silence) in training %, at the start, half-way, at the end",
-        "tokens of a hint in training, the same", "silent when measured %", "accuracy %",
+        "tokens of a message in training, the same", "silent when measured %", "accuracy %",
         "against solo, points", "generated",
     )  # fmt: skip
     return table(head, rows)

@@ -43,8 +43,11 @@ class Checkpoints:
             for policy, updater in updaters.items():
                 hashes |= _write(making, f"policy-{policy}", updater.policy.state())
                 hashes |= _write(making, f"optimizer-{policy}", _optimizer_state(updater))
-            taken = {policy: updater.taken for policy, updater in updaters.items()}
-            text = json.dumps({**state, "step": step, "taken": taken, "files": hashes}, indent=1)
+            own = {
+                "taken": {policy: updater.taken for policy, updater in updaters.items()},
+                "held": {policy: updater.chooser.held for policy, updater in updaters.items()},
+            }
+            text = json.dumps({**state, **own, "step": step, "files": hashes}, indent=1)
             write_atomically(making / "state.json", text.encode())
             self._put(making, name)
             self.point("last", step)
@@ -106,6 +109,7 @@ class Checkpoints:
             tensors = _read(self.folder / f"step-{step:06d}" / f"optimizer-{name}.safetensors")
             _restore_optimizer(updater, tensors)
             updater.taken = state["taken"][name]
+            updater.chooser.held = state.get("held", {}).get(name)
         return state
 
     def sweep(self) -> None:
@@ -164,5 +168,5 @@ def _restore_optimizer(updater: Updater, tensors: Mapping[str, torch.Tensor]) ->
         _optimizers(updater)[which].state[weight][key] = value.to(weight.device)
 
 
-def _optimizers(updater: Updater) -> dict[str, torch.optim.AdamW]:
-    return {"content": updater.optimizer, "choice": updater.choice_optimizer}
+def _optimizers(updater: Updater) -> dict[str, torch.optim.Optimizer]:
+    return {"content": updater.optimizer, "choice": updater.chooser.optimizer}

@@ -26,6 +26,10 @@ from tacit.learn.prefixes import in_common
 
 LARGEST_LOG_P = -1e-6
 """Keeps log(1 − p) finite."""
+REACH = 3.0
+"""logit p is asked to stay within ±3, p between 5 and 95 %. Where silence is all but certain,
+what is said in its place comes from the far end of the distribution, and is hardly worth learning
+from; where it is all but impossible, no step brings it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,13 @@ def choice_step(p: Tensor, gain: Tensor, settings: ChoiceSettings) -> Tensor:
     weight = choice_weight(p, gain, settings.least_weight)
     step = settings.coefficient * weight * gain / settings.std_floor
     return step.clamp(-settings.clip, settings.clip).detach()
+
+
+def asked_change(log_p: Tensor, gain: Tensor, settings: ChoiceSettings) -> Tensor:
+    """`choice_step`, and back into reach whatever has left it."""
+    logit = silence_logit(log_p)
+    step = choice_step(log_p.exp(), gain, settings)
+    return ((logit + step).clamp(-REACH, REACH) - logit).detach()
 
 
 def choice_loss(log_p_C: Tensor, old_log_p_C: Tensor, step_C: Tensor, choices: int) -> Tensor:

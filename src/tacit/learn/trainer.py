@@ -4,6 +4,7 @@ A run is its folder: what it writes there is the `journal`'s, where it stands is
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -297,10 +298,14 @@ class Trainer:
         self.state.owed = False
 
     def _remember(self, summary: Summary) -> None:
-        """Within the budget first, then accuracy, then fewer tokens."""
-        budget = self.stage.config.budget.tokens
+        """Within the budget first, then accuracy, then fewer tokens.
+
+        Under fixed prices the budget is but the unit they are counted in, and nothing to keep to.
+        """
+        budget = self.stage.config.budget
         tokens = summary.generated.mean
-        within = budget is None or tokens <= OVER_BUDGET * budget
+        most = math.inf if budget.tokens is None or budget.control == "fixed" else budget.tokens
+        within = tokens <= OVER_BUDGET * most
         rank = [within, summary.accuracy.mean, -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
             self.state.best = {"step": self.state.step, "rank": rank}

@@ -1,9 +1,6 @@
 """One batch into one or more optimiser steps: micro-batches, gradients, guards.
 
-The content takes its steps first. Then, under `arms`, the choice to speak takes one of its own,
-from wherever the content has dragged p, towards what was asked for: with an optimiser of its own,
-because either gradient would drown the other, and at a rate that falls with what is left to do,
-because Adam would turn the noise of a settled choice into full steps.
+The content takes its steps first; then, under `arms`, the choice to speak takes one (`choosing`).
 
 Knows one policy at a time. Not covered: where rewards and advantages come from (`credit`).
 """
@@ -22,6 +19,8 @@ from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
 from tacit.engine.load import on_device
 from tacit.errors import RunError
 from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, size_of, split
+from tacit.learn.choosing import Chooser
+from tacit.learn.gradients import accumulate, take_step
 from tacit.learn.loss import (
     CLIP_RANGES,
     LOSSES,
@@ -35,17 +34,10 @@ from tacit.learn.memory import as_memory_allows, in_two
 from tacit.learn.micro import Micro, Scored, cut_out, halves, score_all
 from tacit.learn.packed import flat, placed
 from tacit.learn.policy import Policy
-from tacit.learn.score import packs, passes, score
-from tacit.learn.silence import (
-    ChoiceSettings,
-    choice_loss,
-    choice_step,
-)
+from tacit.learn.score import packs
 
 log = logging.getLogger(__name__)
 
-SETTLED = 0.1
-"""Root mean square of what is left to do on logit p below which the choice's rate falls."""
 SCORED_AT_ONCE = 4
 """Micro-batches that go through a GPU together where no gradient is wanted."""
 BEHIND_CAP = 2.0
@@ -108,7 +100,7 @@ class Updater:
     behind: bool = False
     """Whether batches are played with weights of one update before."""
     optimizer: torch.optim.AdamW = field(init=False)
-    choice_optimizer: torch.optim.AdamW = field(init=False)
+    chooser: Chooser = field(init=False)
     taken: int = 0
     """Optimiser steps so far: the schedule's clock."""
 
@@ -117,9 +109,7 @@ class Updater:
         decay = self.schedule.weight_decay
         betas = self.schedule.betas
         self.optimizer = torch.optim.AdamW(weights, betas=betas, weight_decay=decay, fused=True)
-        self.choice_optimizer = torch.optim.AdamW(
-            weights, betas=betas, weight_decay=0.0, fused=True
-        )
+        self.chooser = Chooser(self.policy, self.silence, self.schedule)
 
     def update(
         self, rows: Sequence[Row], choices: Sequence[Choice], *, train_choice: bool
@@ -234,7 +224,7 @@ class Updater:
     def _learn(self, micro: Micro, seen: Seen) -> None:
         """Add one micro-batch's gradient."""
         loss, stats, extra = self._loss(micro)
-        if self._accumulate(loss):
+        if accumulate(self.policy, loss):
             seen.add(stats, extra)
         else:
             seen.dropped += 1
@@ -251,7 +241,8 @@ class Updater:
 
     def _advance(self, seen: Seen) -> None:
         seen.rate = self.learning_rate()
-        seen.norms.append(self._step(self.optimizer, seen.rate))
+        clip = self.schedule.clip_norm
+        seen.norms.append(take_step(self.policy, self.optimizer, seen.rate, clip))
         self.taken += 1
 
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
@@ -287,33 +278,8 @@ class Updater:
         return output.loss, output.stats, extra
 
     def _choose(self, choices: Sequence[Choice], train_choice: bool, rate: float) -> None:
-        """One step of the choice: p to where the gains ask it to be, or back to where it was."""
-        old_C = torch.tensor([choice.log_p for choice in choices])
-        step_C = torch.zeros_like(old_C)
-        if train_choice:
-            gain_C = torch.tensor([choice.gain for choice in choices])
-            step_C = choice_step(old_C.exp(), gain_C, _choice_settings(self.silence))
-        self.choice_optimizer.zero_grad(set_to_none=True)
-        parts = _parts(choices, self.microbatch_tokens)
-
-        def approach(part: list[int]) -> float:
-            return self._approach(choices, part, old_C, step_C)
-
-        squares = sum(left for _, left in as_memory_allows(parts, approach, in_two))
-        self._step(self.choice_optimizer, rate * min(1.0, squares**0.5 / SETTLED))
-
-    def _approach(
-        self, choices: Sequence[Choice], part: list[int], old_C: Tensor, step_C: Tensor
-    ) -> float:
-        """Add the gradient of some choices; says their part of the mean square of what is left."""
-        with self.policy.on():
-            scores = score(
-                self.policy.loaded.module,
-                [(choices[i].prompt_ids, choices[i].marker_ids) for i in part],
-            )
-        log_p_C = scores.logprobs_BT.sum(-1)
-        loss = choice_loss(log_p_C, old_C[part].to(log_p_C), step_C[part].to(log_p_C), len(choices))
-        return 2.0 * float(loss.detach()) if self._accumulate(loss) else 0.0
+        tokens = self.microbatch_tokens
+        self.chooser.step(choices, train=train_choice, rate=rate, tokens=tokens)
 
     def _settings(self) -> LossSettings:
         low, high = CLIP_RANGES[self.loss.name]
@@ -326,58 +292,6 @@ class Updater:
             mismatch_cap=self.loss.mismatch_cap or (BEHIND_CAP if self.behind else None),
             max_length=self.loss.max_length or self.max_length,
         )
-
-    def _accumulate(self, loss: Tensor) -> bool:
-        """Add the gradient of one micro-batch, unless it or the loss is not finite."""
-        if not bool(torch.isfinite(loss)):
-            return False
-        weights, live = list(self.policy.parameters.values()), list(self.policy.live.values())
-        with self.policy.on(), passes(self.policy.loaded.module):  # layers are computed again here
-            gradients = torch.autograd.grad(loss, live, allow_unused=True)
-        given = [gradient for gradient in gradients if gradient is not None]
-        if not given or not bool(torch.isfinite(torch.stack(torch._foreach_norm(given))).all()):
-            return False
-        mine = [w for w, gradient in zip(weights, gradients, strict=True) if gradient is not None]
-        pairs = list(zip(mine, _widened(mine, given), strict=True))
-        if later := [(weight.grad, wide) for weight, wide in pairs if weight.grad is not None]:
-            torch._foreach_add_([grad for grad, _ in later], [wide for _, wide in later])
-        for weight, wide in pairs:
-            weight.grad = wide if weight.grad is None else weight.grad
-        return True
-
-    def _step(self, optimizer: torch.optim.AdamW, rate: float) -> float:
-        """Take an optimiser step with what was accumulated; says the norm before clipping."""
-        weights = list(self.policy.parameters.values())
-        if all(weight.grad is None for weight in weights):
-            return 0.0
-        norm = torch.nn.utils.clip_grad_norm_(weights, self.schedule.clip_norm)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-        self.policy.publish()
-        return float(norm)
-
-
-def _widened(weights: Sequence[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-    """The gradients in the weights' precision; all at once, where it is another."""
-    if all(weight.dtype == one.dtype for weight, one in zip(weights, gradients, strict=True)):
-        return gradients
-    wide = [torch.empty_like(weight) for weight in weights]
-    torch._foreach_copy_(wide, gradients)
-    return wide
-
-
-def _choice_settings(silence: SilenceConfig) -> ChoiceSettings:
-    return ChoiceSettings(
-        coefficient=silence.coefficient, least_weight=silence.least_weight, clip=silence.clip
-    )
-
-
-def _parts(choices: Sequence[Choice], tokens: int) -> list[list[int]]:
-    """Choices in pieces of at most so many padded tokens."""
-    width = max(len(choice.prompt_ids) + len(choice.marker_ids) for choice in choices)
-    size = max(1, tokens // width)
-    return [list(range(i, min(i + size, len(choices)))) for i in range(0, len(choices), size)]
 
 
 def _padded(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:
