@@ -652,6 +652,10 @@ def _item_3() -> Iterable[Experiment]:
             )
             for weight in (0.1, 0.3, 1.0)
         },
+        "talk": (
+            "λ = 0, nobody may be silent: what talk is worth once it is trained",
+            merged(free, {"team": {"agents": {"agent": {"silent": False}}}}),
+        ),
         "no-gate": ("wrong episodes pay too", {"reward": {"gate": "always"}}),
         "two-updates": ("GSPO, two updates a batch, 20 steps", {"train": twice}),
         "grpo-two-updates": (
@@ -666,25 +670,34 @@ def _item_3() -> Iterable[Experiment]:
             title=f"Dialogue control: {title}",
             minutes=4,
             config=merged(_CONTROL, change),
-            budget_share=None if name.startswith("no-cost") else CONTROL_SHARE,
-            evaluations=_on(GSM8K, trained=dialogue(trained=True, prompts="role_last")),
+            budget_share=None if name.startswith(("no-cost", "talk")) else CONTROL_SHARE,
+            evaluations=_on(
+                GSM8K,
+                trained=dialogue(trained=True, prompts="role_last")
+                if name != "talk"
+                else dialogue(trained=True, prompts="role_last", silent=False),
+            ),
             seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )
     yield Experiment(
         name="gspo-math",
         item=3,
-        title="Agent-GSPO on MATH",
-        minutes=16,
+        title="Agent-GSPO on MATH, the role's text last",
+        minutes=8,
         budget_share=BUDGET_SHARE,
         config=merged(
-            _DIALOGUE,
+            _CONTROL,
             {
                 "train_tasks": training_tasks("math", 0, level=LEVELS),
                 "tasks": MATH_VALIDATION,
-                "train": {"steps": 32, "tasks_per_step": 16},
+                "train": {"steps": 24, "evaluate_every": 12, "checkpoint_every": 12},
             },
         ),
-        evaluations=_on(MATH500, trained=dialogue(trained=True)),
+        evaluations=_on(
+            MATH500,
+            trained=dialogue(trained=True, prompts="role_last"),
+            untrained=dialogue(prompts="role_last"),
+        ),
     )
 
 

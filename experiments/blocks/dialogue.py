@@ -28,7 +28,7 @@ def dialogue_table(results: Results) -> str:
     """Before and after, on every benchmark that has both."""
     rows = []
     for benchmark, trained in SEVEN.items():
-        before = results.measured("baselines-dialogue", f"untrained, {benchmark}")
+        usual = results.measured("baselines-dialogue", f"untrained, {benchmark}")
         solo = (
             get(results, SOLO)
             if benchmark == "gsm8k"
@@ -36,6 +36,7 @@ def dialogue_table(results: Results) -> str:
         )
         for source, experiment, evaluation in trained:
             after = results.measured(experiment, evaluation)
+            before = results.measured(experiment, "untrained") or usual
             if not (before and after):
                 continue
             rows.append(
