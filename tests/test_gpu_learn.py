@@ -1,18 +1,23 @@
 """Scoring and learning on a GPU: packed without padding, the same numbers as one row a message."""
 
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
+from typing import Literal
 
 import pytest
 import torch
 
+from learn_parts import ids, log_p_of, make_choices, make_rows
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
 from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
 from tacit.learn.batch import Row
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import build_policies
 from tacit.learn.score import packs, score
+from tacit.learn.silence import silence_logit
 from tacit.learn.update import Updater
 from tiny_models import tiny_model
 
@@ -159,11 +164,24 @@ def test_a_saved_optimiser_goes_on_on_the_gpu(tmp_path: Path) -> None:
         torch.testing.assert_close(third.policy.parameters[name], weight, rtol=1e-3, atol=1e-5)
 
 
-def fresh_updater() -> Updater:
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_the_choice_is_levelled_in_half_precision(kind: Literal["lora", "full"]) -> None:
+    updater, prompts = fresh_updater(kind), [ids(seed, 20) for seed in range(8)]
+    rows = [replace(row, policy="a", prompt_ids=prompts[i]) for i, row in enumerate(make_rows(8))]
+    start = [silence_logit(torch.tensor(p)).item() for p in log_p_of(updater.policy, prompts)]
+    assert fmean(start) < -6.0, "out of reach"
+    for _ in range(5):
+        choices = make_choices(updater.policy, prompts, gain=0.0)
+        updater.update(rows, choices, train_choice=True)
+    end = [silence_logit(torch.tensor(p)).item() for p in log_p_of(updater.policy, prompts)]
+    assert fmean(end) == pytest.approx(-3.0, abs=0.4)
+
+
+def fresh_updater(kind: Literal["lora", "full"] = "full") -> Updater:
     loaded = tiny_model("llama", **WIDER)
     loaded.module.to("cuda", torch.bfloat16)
     return Updater(
-        policy=build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind="full"), 0)["a"],
+        policy=build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind=kind), 0)["a"],
         loss=LossConfig(),
         silence=SilenceConfig(),
         schedule=OptimizerConfig(learning_rate=1e-3, warmup_steps=0),

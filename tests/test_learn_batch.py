@@ -179,7 +179,6 @@ def test_an_update_does_not_depend_on_the_cut(loss: str, arms: bool) -> None:
             rows = [replace(one, context=prompts.index(one.prompt_ids)) for one in rows]
         weights = list(updater.policy.parameters.values())
         updater.optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
-        updater.chooser.optimizer = torch.optim.SGD(weights, lr=1.0)
         done = updater.update(rows, choices, train_choice=True)
         assert done.dropped == 0
         results.append((weights_of(updater.policy), done))

@@ -31,8 +31,8 @@ def step(updater: Updater) -> None:
     updater.update(make_rows(4), choices, train_choice=True)
 
 
-def moments(updater: Updater, which: str) -> dict[tuple[str, str], torch.Tensor]:
-    state = {"content": updater.optimizer, "choice": updater.chooser.optimizer}[which].state
+def moments(updater: Updater) -> dict[tuple[str, str], torch.Tensor]:
+    state = updater.optimizer.state
     return {
         (name, key): value
         for name, weight in updater.policy.parameters.items()
@@ -60,10 +60,9 @@ def test_what_is_loaded_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
         for one in (updaters["team"], fresh["team"]):
             step(one)
         assert moved(weights_of(updaters["team"].policy), fresh["team"].policy) == 0.0
-    for which in ("content", "choice"):
-        a, b = (moments(one["team"], which) for one in (updaters, fresh))
-        assert a.keys() == b.keys() and len(a) > 0
-        assert all(torch.equal(a[key], b[key]) for key in a)
+    a, b = (moments(one["team"]) for one in (updaters, fresh))
+    assert a.keys() == b.keys() and len(a) > 0
+    assert all(torch.equal(a[key], b[key]) for key in a)
 
 
 def test_a_restored_optimiser_matters(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_loading_forgets_what_the_optimiser_held_before(tmp_path: Path) -> None:
     checkpoints.save(0, {}, untouched)
     used = trained(3)
     checkpoints.load(0, used)
-    assert not used["team"].optimizer.state and not used["team"].chooser.optimizer.state
+    assert not used["team"].optimizer.state
     assert used["team"].taken == 0
 
 

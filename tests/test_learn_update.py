@@ -46,7 +46,6 @@ def with_sgd(updater: Updater) -> Updater:
     """Plain gradient steps, so that sizes of gradients can be read off the weights."""
     weights = list(updater.policy.parameters.values())
     updater.optimizer = torch.optim.SGD(weights, lr=1.0)  # type: ignore[assignment]
-    updater.chooser.optimizer = torch.optim.SGD(weights, lr=1.0)
     return updater
 
 

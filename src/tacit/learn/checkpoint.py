@@ -23,6 +23,8 @@ from tacit.learn.update import Updater
 from tacit.runfolder import write_atomically
 
 POINTERS = ("last", "best")
+CONTENT = "content"
+"""Whose optimiser it is that is saved."""
 ASIDE = ".aside"
 """Ends the name of a checkpoint that is being replaced by another of its step."""
 
@@ -152,21 +154,16 @@ def _hash(path: Path) -> str:
 def _optimizer_state(updater: Updater) -> dict[str, torch.Tensor]:
     """Moments and step counts by weight name; empty before the first update."""
     return {
-        f"{which}|{name}|{key}": value.detach().cpu().contiguous()
-        for which, optimizer in _optimizers(updater).items()
+        f"{CONTENT}|{name}|{key}": value.detach().cpu().contiguous()
         for name, weight in updater.policy.parameters.items()
-        for key, value in optimizer.state.get(weight, {}).items()
+        for key, value in updater.optimizer.state.get(weight, {}).items()
     }
 
 
 def _restore_optimizer(updater: Updater, tensors: Mapping[str, torch.Tensor]) -> None:
-    for optimizer in _optimizers(updater).values():
-        optimizer.state.clear()
+    updater.optimizer.state.clear()
     for full, value in tensors.items():
         which, name, key = full.split("|")
-        weight = updater.policy.parameters[name]
-        _optimizers(updater)[which].state[weight][key] = value.to(weight.device)
-
-
-def _optimizers(updater: Updater) -> dict[str, torch.optim.Optimizer]:
-    return {"content": updater.optimizer, "choice": updater.chooser.optimizer}
+        if which == CONTENT:  # older checkpoints hold an optimiser of the choice as well
+            weight = updater.policy.parameters[name]
+            updater.optimizer.state[weight][key] = value.to(weight.device)

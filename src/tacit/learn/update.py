@@ -63,8 +63,6 @@ class Seen:
     sums: dict[str, float] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
     dropped: int = 0
-    rate: float = 0.0
-    """The learning rate of the last of its optimiser steps."""
 
     def add(self, stats: LossStats, extra: Mapping[str, float]) -> None:
         self.stats.append(stats)
@@ -109,7 +107,7 @@ class Updater:
         decay = self.schedule.weight_decay
         betas = self.schedule.betas
         self.optimizer = torch.optim.AdamW(weights, betas=betas, weight_decay=decay, fused=True)
-        self.chooser = Chooser(self.policy, self.silence, self.schedule)
+        self.chooser = Chooser(self.policy, self.silence)
 
     def update(
         self, rows: Sequence[Row], choices: Sequence[Choice], *, train_choice: bool
@@ -124,7 +122,7 @@ class Updater:
                 self._gather(batch, seen)
                 self._advance(seen)
             if choices:
-                self._choose(choices, train_choice, seen.rate)
+                self._choose(choices, train_choice)
         return seen.updated()
 
     def gather(self, rows: Sequence[Row], choices: Sequence[Choice]) -> Gathered:
@@ -152,7 +150,7 @@ class Updater:
         with self._within_memory():
             self._advance(gathered.seen)
             if gathered.choices:
-                self._choose(gathered.choices, train_choice, gathered.seen.rate)
+                self._choose(gathered.choices, train_choice)
         return gathered.seen.updated()
 
     def learning_rate(self) -> float:
@@ -240,9 +238,8 @@ class Updater:
         return parts
 
     def _advance(self, seen: Seen) -> None:
-        seen.rate = self.learning_rate()
-        clip = self.schedule.clip_norm
-        seen.norms.append(take_step(self.policy, self.optimizer, seen.rate, clip))
+        rate, clip = self.learning_rate(), self.schedule.clip_norm
+        seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
         self.taken += 1
 
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
@@ -277,9 +274,8 @@ class Updater:
         }
         return output.loss, output.stats, extra
 
-    def _choose(self, choices: Sequence[Choice], train_choice: bool, rate: float) -> None:
-        tokens = self.microbatch_tokens
-        self.chooser.step(choices, train=train_choice, rate=rate, tokens=tokens)
+    def _choose(self, choices: Sequence[Choice], train_choice: bool) -> None:
+        self.chooser.step(choices, train=train_choice, tokens=self.microbatch_tokens)
 
     def _settings(self) -> LossSettings:
         low, high = CLIP_RANGES[self.loss.name]
