@@ -705,7 +705,7 @@ def _item_5() -> Iterable[Experiment]:
     yield Experiment(
         name="actor-finetune",
         item=5,
-        title="The Actor itself trained, alone, same samples and steps",
+        title="The Actor itself trained, alone, on the same samples",
         minutes=5,
         config=_trained(solo(tokens=TRAINING_ACTOR_TOKENS, trained=True), **_AGENTPO),
         evaluations=_on(GSM8K, trained=solo(trained=True)),

@@ -9,6 +9,7 @@ from experiments.blocks.rows import (
     DEBATE,
     DIALOGUE,
     EVO,
+    FINE_TUNED,
     HINT,
     NOTHING,
     READ,
@@ -57,6 +58,8 @@ def _hint_bars(results: Results) -> Iterable[tuple[str, str, str]]:
         yield from _dominance(name, team, results)
     best = max(every(results, UNTRAINED_HINTS), key=lambda one: one.accuracy.mean, default=None)
     team = get(results, HINT)
+    if test := _test(results, FINE_TUNED, team):
+        yield f"for comparison: {HINT[0]} against {FINE_TUNED[0]}", points(test), ""
     if best and team:
         claim = f"for comparison: {HINT[0]} against the best untrained hinter, {best.label}"
         yield claim, points(difference(best, team)), ""
@@ -108,7 +111,10 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
 
 def _conditional(results: Results, team: Measured | None) -> tuple[str, str, str]:
     """Whether silence is the more frequent the less the problem asks for help."""
-    claim = "trained dialogue silent more often on problems that one agent solves than on others"
+    claim = (
+        f"trained dialogue silent more often on problems that one agent solves in {MOSTLY} of 8 "
+        f"samples or more than on those it solves in {SELDOM} or fewer"
+    )
     sampled = get(results, CONSISTENCY)
     if not (team and sampled):
         return claim, "", NOTHING

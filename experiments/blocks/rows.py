@@ -35,6 +35,7 @@ ROLES: Row = ("role assignment", "baselines", "role assignment")
 REFINE: Row = ("self-refine", "baselines-costly", "self refine")
 DEBATE: Row = ("debate (3 agents, 2 rounds)", "baselines-dialogue", "debate")
 EVO: Row = ("EvoAgent", "baselines-costly", "EvoAgent")
+FINE_TUNED: Row = ("Actor fine-tuned", "actor-finetune", "trained")
 GSM8K: tuple[Row, ...] = (
     SOLO,
     *UNTRAINED_HINTS,
@@ -77,12 +78,12 @@ GSM8K: tuple[Row, ...] = (
     ("the same, warmed up, tokens weighing alike", "silence-even+dragged", "trained"),
     ("untrained critic, working it out, may be silent", "silence-critic+dragged", "untrained"),
     ("the same critic, trained", "silence-critic+dragged", "trained"),
-    ("trained hint with silence, levelled", "silence-warm", "trained"),
+    ("trained hint with silence, held in the warm-up", "silence-warm", "trained"),
     ("the same, tokens weighing alike", "silence-even", "trained"),
     ("the same, hints learned where silence fails", "silence-hard", "trained"),
-    ("trained critic with silence, levelled", "silence-critic", "trained"),
+    ("trained critic with silence, held in the warm-up", "silence-critic", "trained"),
     DIALOGUE,
-    ("Actor fine-tuned", "actor-finetune", "trained"),
+    FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
 TRAINED = (
@@ -96,10 +97,10 @@ SILENCES = {
     "silence-none": "`none`",
     "silence-even+dragged": "`arms`, warmed up, tokens weighing alike",
     "silence-critic+dragged": "`arms`, warmed up, a critic",
-    "silence-warm": "`arms`, warmed up, levelled",
+    "silence-warm": "`arms`, warmed up, held",
     "silence-even": "the same, tokens weighing alike",
     "silence-hard": "the same, hints learned where silence fails",
-    "silence-critic": "`arms`, warmed up, levelled, a critic",
+    "silence-critic": "`arms`, warmed up, held, a critic",
 }
 CHOOSING = ("hinter", "critic")
 """Who may be silent in those runs."""

@@ -27,9 +27,8 @@ from tacit.learn.prefixes import in_common
 LARGEST_LOG_P = -1e-6
 """Keeps log(1 − p) finite."""
 REACH = 3.0
-"""logit p is asked to stay within ±3, p between 5 and 95 %. Where silence is all but certain,
-what is said in its place comes from the far end of the distribution, and is hardly worth learning
-from; where it is all but impossible, no step brings it back."""
+"""logit p is asked to stay within ±3, p between 5 and 95 %: a choice that is all but certain takes
+many steps to come back, and what was learned about it meanwhile is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
