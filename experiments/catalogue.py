@@ -100,7 +100,7 @@ VARIED: Tree = {
 }  # fmt: skip
 """Training problems with other numbers, which the Actor cannot have met."""
 VARIED_VALIDATION = {**VARIED, "offset": 3200, "limit": 256}
-"""Of other problems: there are some 3,500, and runs use the first 1,500."""
+"""Of other problems: there are some 3,500, and runs use the first 2,500 at most."""
 LEVELS = ["3", "4", "5"]
 MATH_VALIDATION = {
     "name": "math", "split": "train", "shuffle_seed": 0, "level": LEVELS, "offset": 5000,

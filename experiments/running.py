@@ -108,8 +108,8 @@ def config_of(order: Order) -> Config:
 
 
 def _check_apart(tree: Mapping[str, Any], order: Order) -> None:
-    """Refuse a seed whose share of a shuffle reaches the validation tasks."""
-    train, held = tree.get("train_tasks", {}), tree.get("tasks", {})
+    """Refuse a share of a shuffle that reaches the validation tasks: they would be left out."""
+    train, held = tree.get("train_tasks") or {}, tree.get("tasks") or {}
     kind = ("name", "split", "shuffle_seed", "level")
     alike = train and all(train.get(key) == held.get(key) for key in kind)
     first, limit = train.get("offset", 0), train.get("limit")
@@ -118,8 +118,8 @@ def _check_apart(tree: Mapping[str, Any], order: Order) -> None:
     begins_after = size is not None and first >= place + size
     if alike and not (ends_before or begins_after):
         raise ConfigError(
-            f"{order.name}, seed {order.seed}: it would train on validation tasks; "
-            "give another train_tasks.offset or a smaller train_tasks.limit"
+            f"{order.name}, seed {order.seed}: its training tasks reach the validation tasks; "
+            "give another train_tasks.offset"
         )
 
 

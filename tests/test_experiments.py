@@ -126,9 +126,9 @@ def test_another_seed_trains_on_other_tasks(data_dir: Path) -> None:
     assert not (taken[0] & taken[1] or taken[1] & taken[2] or taken[0] & taken[2])
 
 
-def test_a_seed_that_would_train_on_validation_tasks_is_refused() -> None:
+def test_a_seed_whose_tasks_reach_the_validation_tasks_is_refused() -> None:
     config_of(order_of("silence-warm", Path("runs"), 0))
-    with pytest.raises(ConfigError, match="seed 1: it would train on validation tasks"):
+    with pytest.raises(ConfigError, match="seed 1: its training tasks reach the validation tasks"):
         config_of(order_of("silence-warm", Path("runs"), 1))
 
 

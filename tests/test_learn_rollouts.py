@@ -1,6 +1,7 @@
 """Playing a step's groups: both arms where they are asked for, and no failed episode in any."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -63,6 +64,28 @@ async def test_a_silent_arm_that_cannot_differ_is_played_once() -> None:
     (again,) = await player.play(tasks(1), step=2)
     assert actor.calls == 3 + 1 + 3
     assert again.silent == first.silent
+
+
+async def test_a_draft_that_all_episodes_share_is_computed_once_a_step() -> None:
+    """The critic's comments differ; what it comments on cannot."""
+    agents = {"critic": {"trained": True}, "actor": {}}
+    team = {"topology": "critic_actor", "agents": agents}
+    config: Config = parse_config(
+        {"team": team, "silence": {"exploration": "none"}, "train": {"group": 4}}
+    )
+    assert config.team is not None
+    said = count()
+    scripts = {"critic": lambda request: f"remark {next(said)}", "actor": lambda r: r"\boxed{1}"}
+    roster = scripted("critic_actor", scripts, **agents)
+    player = make_player(roster, grade, config, config.team)
+    once: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
+    # an engine of tokens: what it is asked is known by its ids
+    once.encode = lambda messages: tuple(hash(m.content) for m in messages)
+    for step in (1, 2):
+        before = once.engine.calls
+        (group,) = await player.play(tasks(1), step=step)
+        assert len(group.spoken) == 4
+        assert once.engine.calls - before == 1 + 4, "a draft, and four revisions"
 
 
 async def test_where_the_rest_samples_the_silent_arm_is_played_several_times_anew() -> None:

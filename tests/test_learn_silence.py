@@ -375,10 +375,11 @@ def test_warm_up_counts_steps_where_nobody_can_be_silent() -> None:
 
 
 @pytest.mark.parametrize("logit", [-40.0, -3.5, -1.0, 0.0, 2.9, 3.2, 9.0])
-@pytest.mark.parametrize("gain", [-0.4, 0.0, 0.4])
-def test_what_is_asked_for_is_within_reach(logit: float, gain: float) -> None:
+@pytest.mark.parametrize(("gain", "owed"), [(-0.4, None), (0.0, None), (0.4, None), (0.4, -0.3)])
+def test_what_is_asked_for_is_within_reach(logit: float, gain: float, owed: float | None) -> None:
     log_p = torch.nn.functional.logsigmoid(float64(logit))
     settings = ChoiceSettings()
-    step = choice_step(log_p.exp(), float64(gain), settings).item()
-    goal = logit + asked_change(log_p, float64(gain), settings).item()
-    assert goal == pytest.approx(min(max(logit + step, -REACH), REACH), abs=1e-5)
+    step = choice_step(log_p.exp(), float64(gain), settings).item() if owed is None else owed
+    change = asked_change(log_p, float64(gain), settings, owed=owed).item()
+    wanted = min(max(logit + step, -REACH), REACH) - logit
+    assert change == pytest.approx(min(max(wanted, -1.0), 1.0), abs=1e-5)

@@ -338,7 +338,11 @@ def test_in_the_warm_up_p_is_held_while_the_content_learns() -> None:
         for _ in range(20):
             rows = spoken_rows()
             if held:
-                updater.update(rows, make_choices(policy, PROMPTS, gain=0.5), train_choice=False)
+                choices = [
+                    replace(choice, log_p=choice.log_p + 0.2)  # as an engine might see it
+                    for choice in make_choices(policy, PROMPTS, gain=0.5)
+                ]
+                updater.update(rows, choices, train_choice=False)
             else:
                 bare = [replace(row, context=None) for row in rows]
                 updater.update(bare, [], train_choice=False)
@@ -351,7 +355,7 @@ def test_in_the_warm_up_p_is_held_while_the_content_learns() -> None:
 def test_p_as_a_whole_ends_where_the_gains_ask_it_to_be(kind: str) -> None:
     """However far the content's own step drags it."""
     policy = make_policies(kind=kind, base=undecided_base())["team"]
-    updater = make_updater(policy, optimizer={"learning_rate": 1e-3, "warmup_steps": 0})
+    updater = make_updater(policy, optimizer={"learning_rate": 3e-4, "warmup_steps": 0})
     for gain in (0.5, 0.5, -0.5, -0.5):
         choices = make_choices(policy, PROMPTS, gain)
         logit = fmean(c.log_p - math.log(-math.expm1(c.log_p)) for c in choices)
@@ -359,17 +363,60 @@ def test_p_as_a_whole_ends_where_the_gains_ask_it_to_be(kind: str) -> None:
         settings = ChoiceSettings(coefficient=SilenceConfig().coefficient)
         asked = asked_change(log_p, torch.full((3,), gain), settings)
         updater.update(spoken_rows(), choices, train_choice=True)
-        assert mean_logit(policy) - logit == pytest.approx(float(asked.mean()), abs=0.15)
+        assert mean_logit(policy) - logit == pytest.approx(float(asked.mean()), abs=0.25)
 
 
-def test_a_choice_out_of_reach_is_brought_back() -> None:
-    policy = make_policies(kind="full")["team"]
-    updater = make_updater(policy, optimizer={"learning_rate": 3e-4})
-    assert mean_logit(policy) < -6.0, "the untrained model hardly knows the marker here"
-    for _ in range(4):
+def test_other_contexts_are_no_reason_to_move_in_a_warm_up() -> None:
+    """Those of the next batch may differ in p by nature."""
+    policy = make_policies(kind="full", base=undecided_base())["team"]
+    updater = make_updater(policy)
+    for prompt in (PROMPTS[0], PROMPTS[1], PROMPTS[2]):
+        choices = make_choices(policy, [prompt], gain=0.5)
+        before = weights_of(policy)
+        rows = [replace(row, context=0) for row in spoken_rows(advantage=0.0)]
+        updater.update(rows, choices, train_choice=False)
+        assert moved(before, policy) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_contexts_that_ask_for_opposite_things_both_get_them(kind: str) -> None:
+    policy = make_policies(kind=kind, base=undecided_base())["team"]
+    updater = make_updater(policy, optimizer={"learning_rate": 1e-4})
+    for _ in range(6):
+        asked = make_choices(policy, PROMPTS, gain=0.0)
+        choices = [replace(c, gain=g) for c, g in zip(asked, (-0.5, 0.5, 0.5), strict=True)]
+        updater.update(spoken_rows(), choices, train_choice=True)
+    first, *others = (p - math.log(-math.expm1(p)) for p in log_p_of(policy, PROMPTS))
+    assert first < -1.5 and all(other > 0.5 for other in others)
+
+
+@pytest.mark.parametrize(("scale", "reach"), [(1.0, -3.0), (3.0, 3.0)])
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_a_choice_out_of_reach_is_brought_back(kind: str, scale: float, reach: float) -> None:
+    """Without harm to the weights, even where p is all but 1 and its gradient all but gone."""
+    base = tiny_model() if reach < 0 else undecided_base()
+    with torch.no_grad():
+        base.module.lm_head.weight *= scale
+    policy = make_policies(kind=kind, base=base)["team"]
+    updater = make_updater(policy, optimizer={"learning_rate": 1e-6}, silence={"clip": 9.0})
+    start = mean_logit(policy)
+    assert abs(start) > 5.0 and start * reach > 0
+    before = weights_of(policy)
+    for _ in range(6):
         choices = make_choices(policy, PROMPTS, gain=0.0)
         updater.update(spoken_rows(advantage=0.0), choices, train_choice=True)
-    assert mean_logit(policy) == pytest.approx(-3.0, abs=0.3)
+    assert abs(mean_logit(policy) - reach) < max(0.4, 0.5 * abs(start - reach))
+    assert moved(before, policy) < 1.0
+
+
+def test_a_context_that_is_no_number_stops_no_other() -> None:
+    policy = make_policies(kind="full", base=undecided_base())["team"]
+    choices = make_choices(policy, PROMPTS, gain=0.5)
+    lost = replace(choices[0], log_p=-math.inf)
+    start = log_p_of(policy, PROMPTS)
+    make_updater(policy).chooser.step([lost, *choices[1:]], train=True, tokens=10**6)
+    end = log_p_of(policy, PROMPTS)
+    assert all(b > a for a, b in zip(start[1:], end[1:], strict=True))
 
 
 def test_a_settled_choice_is_left_alone() -> None:
@@ -460,7 +507,7 @@ def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> No
     fresh = make_updater(other, silence={"coefficient": 0.0})
     before = weights_of(fresh.policy)
     fresh.update(rows, [stale], train_choice=True)
-    assert moved(before, fresh.policy) > 1e-4, "without it p would be pulled back"
+    assert moved(before, fresh.policy) < 1e-6, "nor in one go"
 
 
 def with_room_for(messages: int, refused: list[int]) -> Any:

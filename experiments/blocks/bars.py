@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from experiments import catalogue
 from experiments.blocks.rows import (
     CONSISTENCY,
@@ -120,7 +122,9 @@ def _conditional(results: Results, team: Measured | None) -> tuple[str, str, str
         return claim, "", NOTHING
     team, sampled = on_shared(team, sampled)
     quiet_T, solved_T = silent_share(team).mean(0), sampled.column("right_calls")[0]
-    easy, hard = quiet_T[solved_T >= MOSTLY], quiet_T[solved_T <= SELDOM]
+    known_T = ~np.isnan(quiet_T)
+    easy = quiet_T[known_T & (solved_T >= MOSTLY)]
+    hard = quiet_T[known_T & (solved_T <= SELDOM)]
     if min(len(easy), len(hard)) < 2:
         return claim, "", NOTHING
     error = (easy.var(ddof=1) / len(easy) + hard.var(ddof=1) / len(hard)) ** 0.5

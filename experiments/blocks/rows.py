@@ -220,8 +220,8 @@ def said(team: Measured) -> float:
 
 
 def silent_share(team: Measured) -> Array:
-    """Seeds × tasks: the share of the calls with a choice that were silent."""
+    """Seeds × tasks: the share of the calls with a choice that were silent; nan where it failed."""
     kinds = [kind for kind in team.kinds if kind.rpartition("/")[2] in HELPING_PARTS]
     silent = sum((team.column(f"calls.{kind}.silent") for kind in kinds), np.zeros(1))
     calls = sum((team.column(f"calls.{kind}.calls") for kind in kinds), np.zeros(1))
-    return np.asarray(silent / np.maximum(1, calls))
+    return np.where(np.isnan(team.right_ST), np.nan, silent / np.maximum(1, calls))

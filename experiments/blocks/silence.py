@@ -84,7 +84,7 @@ def difficulty_table(results: Results, experiment: str) -> str:
             (
                 _bin(low, high),
                 str(int(mine.sum())),
-                percent(float(quiet[:, mine].mean())),
+                percent(float(np.nanmean(quiet[:, mine]))),
                 percent(float(loud.mean())),
                 percent(float(np.nanmean(alone[mine]))),
                 percent(float(np.nanmean(together[:, mine]))),

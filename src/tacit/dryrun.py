@@ -89,7 +89,8 @@ async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
             quiet = await trainer.player.play_silent(some) if trainer.player.choosing else []
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
     spoken = [episode for group in groups for episode in group.spoken]
-    budget, looks = config.budget.tokens, _evaluations(train)
+    budget = config.budget.tokens if config.budget.control == "dual" else None
+    looks = _evaluations(train)
     parts[0] = replace(
         parts[0],
         episodes=parts[0].episodes * len(looks),

@@ -47,7 +47,7 @@ class Checkpoints:
                 hashes |= _write(making, f"optimizer-{policy}", _optimizer_state(updater))
             own = {
                 "taken": {policy: updater.taken for policy, updater in updaters.items()},
-                "held": {policy: updater.chooser.held for policy, updater in updaters.items()},
+                "missed": {policy: updater.chooser.missed for policy, updater in updaters.items()},
             }
             text = json.dumps({**state, **own, "step": step, "files": hashes}, indent=1)
             write_atomically(making / "state.json", text.encode())
@@ -111,7 +111,7 @@ class Checkpoints:
             tensors = _read(self.folder / f"step-{step:06d}" / f"optimizer-{name}.safetensors")
             _restore_optimizer(updater, tensors)
             updater.taken = state["taken"][name]
-            updater.chooser.held = state.get("held", {}).get(name)
+            updater.chooser.missed = state.get("missed", {}).get(name, 0.0)
         return state
 
     def sweep(self) -> None:

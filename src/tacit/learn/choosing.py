@@ -7,7 +7,7 @@ context, as far as a few steps of steepest descent with a line search bring it.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,9 +26,10 @@ SETTLED = 0.1
 """Root mean square of what is left to do on logit p at which it is done."""
 FARTHEST = 2.0
 """How many times as far as the first guess, which is half-way, the line search may go."""
-
-Given = list[tuple[Tensor, Tensor]]
-"""Weights and their gradients."""
+RETRIES = 3
+"""Shorter and shorter steps where a guess makes things worse."""
+LONGEST = 0.05
+"""The longest step, as a part of the weights' own length."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,98 +38,129 @@ class Chooser:
 
     policy: Policy
     silence: SilenceConfig
-    held: float | None = None
-    """Mean logit p when silence began to warm up: there it is held meanwhile."""
+    missed: float = 0.0
+    """What the last update of a warm-up missed, on average over its contexts."""
+
+    def present(self, choices: Sequence[Choice], tokens: int) -> list[Choice]:
+        """With p as the weights have it now; an engine's may be off in the last bits.
+
+        `tokens`: how many are computed together, here and in `step`.
+        """
+        with torch.no_grad():
+            log_p_C = _Contexts(self.policy, choices, tokens).look()
+        known = zip(choices, log_p_C.tolist(), strict=True)
+        return [replace(c, log_p=log_p) if math.isfinite(log_p) else c for c, log_p in known]
 
     def step(self, choices: Sequence[Choice], *, train: bool, tokens: int) -> None:
-        """p to where the gains ask it to be or, unless it is to `train`, back to where it was.
-
-        `tokens`: how many of them are computed together.
-        """
+        """p to where the gains ask it to be or, unless it is to `train`, back to where it was."""
+        choices = [choice for choice in choices if math.isfinite(choice.log_p)]
+        if not choices:
+            return
         old_C = torch.tensor([choice.log_p for choice in choices])
-        change_C = self._change(old_C, choices) if train else self._back(old_C)
-        asked = _Asked(self.policy, choices, old_C, change_C, _parts(choices, tokens))
+        gain_C = torch.tensor([choice.gain for choice in choices])
+        owed = None if train else self.missed
+        change_C = asked_change(old_C, gain_C, self._settings(), owed=owed)
+        contexts = _Contexts(self.policy, choices, tokens)
+        descent = _Descent(contexts, old_C, change_C)
         for _ in range(STEPS):
-            left_C, given = asked.slope()
-            size = float(left_C.square().mean())
-            steepness = sum(float(gradient.square().sum()) for _, gradient in given)
-            if not (size > SETTLED**2 and steepness > 0.0):  # nor where it is not a number
-                return
-            guess = 0.5 * size / steepness  # half-way, were all contexts one
-            self._move(given, -guess)
-            self._move(given, guess - guess * _line_search(left_C, asked.left()))
+            if not descent.step():
+                break
+        self.missed = 0.0 if train else float(descent.left().mean())
 
-    def _change(self, log_p_C: Tensor, choices: Sequence[Choice]) -> Tensor:
-        settings = ChoiceSettings(
+    def _settings(self) -> ChoiceSettings:
+        return ChoiceSettings(
             coefficient=self.silence.coefficient,
             least_weight=self.silence.least_weight,
             clip=self.silence.clip,
         )
-        return asked_change(log_p_C, torch.tensor([choice.gain for choice in choices]), settings)
 
-    def _back(self, log_p_C: Tensor) -> Tensor:
-        """The same in every context, so that p may go on differing between them."""
-        mean = float(silence_logit(log_p_C).mean())
-        self.held = mean if self.held is None else self.held
-        return torch.full_like(log_p_C, self.held - mean)
 
-    def _move(self, given: Given, by: float) -> None:
-        with torch.no_grad():
-            for weight, gradient in given:
-                weight.add_(gradient, alpha=by)
-        self.policy.publish()
+class _Contexts:
+    """Where a choice is made, computed in parts that memory allows."""
+
+    def __init__(self, policy: Policy, choices: Sequence[Choice], tokens: int) -> None:
+        self.policy = policy
+        self._asked = [(choice.prompt_ids, choice.marker_ids) for choice in choices]
+        self._parts = _parts(choices, tokens)
+
+    def look(self, learn: Callable[[Tensor, list[int]], None] | None = None) -> Tensor:
+        """log π(silence) in each; `learn` is given those of one part after the other."""
+
+        def one(part: list[int]) -> Tensor:
+            with self.policy.on():
+                scores = score(self.policy.loaded.module, [self._asked[i] for i in part])
+            log_p_C = scores.logprobs_BT.sum(-1)
+            if learn:
+                learn(log_p_C, part)
+            return log_p_C.detach().float().cpu()
+
+        seen = list(as_memory_allows(self._parts, one, in_two))
+        self._parts = [part for part, _ in seen]
+        return torch.cat([log_p_C for _, log_p_C in seen])
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """What some contexts are asked for, and what is left of it under the present weights."""
+class _Descent:
+    """On half the mean square of what is left to do."""
 
-    policy: Policy
-    choices: Sequence[Choice]
+    contexts: _Contexts
     old_C: Tensor
     change_C: Tensor
-    parts: list[list[int]]
-    """Contexts that are computed together; smaller ones where memory wants it."""
 
-    def slope(self) -> tuple[Tensor, Given]:
-        """What is left, and the gradient of half its mean square."""
-        weights = list(self.policy.parameters.values())
+    def step(self) -> bool:
+        """One step downhill; False where there is nothing more to do, or no way to do it."""
+        weights = list(self.contexts.policy.parameters.values())
         for weight in weights:
             weight.grad = None
+        left_C = self._left(self.contexts.look(self._learn))
+        given = [(weight, weight.grad) for weight in weights if weight.grad is not None]
+        size = float(left_C.square().mean())
+        slope = math.sqrt(sum(float(gradient.square().sum()) for _, gradient in given))
+        if not (size > SETTLED**2 and slope > 0.0):  # nor where it is not a number
+            return False
+        length = math.sqrt(sum(float(weight.detach().square().sum()) for weight in weights))
+        guess = min(0.5 * size / slope**2, LONGEST * length / slope)
+        start = [weight.detach().clone() for weight, _ in given]
 
-        def learn(part: list[int]) -> Tensor:
-            log_p_C = self._log_p(part)
-            old, change = self.old_C[part].to(log_p_C), self.change_C[part].to(log_p_C)
-            accumulate(self.policy, choice_loss(log_p_C, old, change, len(self.choices)))
-            return log_p_C.detach()
+        def go(by: float) -> Tensor:
+            with torch.no_grad():
+                for (weight, gradient), before in zip(given, start, strict=True):
+                    weight.copy_(before).add_(gradient, alpha=-by)
+            self.contexts.policy.publish()
+            return self.left()
 
-        left_C = self._left(learn)
-        return left_C, [(weight, weight.grad) for weight in weights if weight.grad is not None]
+        for shorter in range(RETRIES + 1):
+            by = guess / 4**shorter
+            after_C = go(by)
+            if float(after_C.square().mean()) < size:
+                farther = _farther(left_C, after_C)
+                if farther > 1 and not _better(go(by * farther), after_C):
+                    go(by)
+                return True
+        go(0.0)
+        return False
 
     @torch.no_grad()
     def left(self) -> Tensor:
-        return self._left(self._log_p)
+        return self._left(self.contexts.look())
 
-    def _left(self, look: Callable[[list[int]], Tensor]) -> Tensor:
-        seen = list(as_memory_allows(self.parts, look, in_two))
-        self.parts = [part for part, _ in seen]
-        left_C = silence_logit(self.old_C) + self.change_C
-        for part, log_p_C in seen:
-            left_C[part] -= silence_logit(log_p_C).to(left_C)
-        return left_C
+    def _left(self, log_p_C: Tensor) -> Tensor:
+        return silence_logit(self.old_C) + self.change_C - silence_logit(log_p_C)
 
-    def _log_p(self, part: list[int]) -> Tensor:
-        """log π(silence) in some contexts."""
-        asked = [(self.choices[i].prompt_ids, self.choices[i].marker_ids) for i in part]
-        with self.policy.on():
-            return score(self.policy.loaded.module, asked).logprobs_BT.sum(-1)
+    def _learn(self, log_p_C: Tensor, part: list[int]) -> None:
+        old, change = self.old_C[part].to(log_p_C), self.change_C[part].to(log_p_C)
+        loss = choice_loss(log_p_C, old, change, len(self.old_C))
+        accumulate(self.contexts.policy, loss)
 
 
-def _line_search(before_C: Tensor, after_C: Tensor) -> float:
+def _better(one_C: Tensor, other_C: Tensor) -> bool:
+    return float(one_C.square().mean()) < float(other_C.square().mean())
+
+
+def _farther(before_C: Tensor, after_C: Tensor) -> float:
     """How far to go, in units of the step that led from `before` to `after`, were it all linear."""
     moved_C = before_C - after_C
-    best = float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12)
-    return min(max(best, 0.0), FARTHEST) if math.isfinite(best) else 0.0
+    return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
 
 
 def _parts(choices: Sequence[Choice], tokens: int) -> list[list[int]]:

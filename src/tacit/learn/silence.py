@@ -101,11 +101,17 @@ def choice_step(p: Tensor, gain: Tensor, settings: ChoiceSettings) -> Tensor:
     return step.clamp(-settings.clip, settings.clip).detach()
 
 
-def asked_change(log_p: Tensor, gain: Tensor, settings: ChoiceSettings) -> Tensor:
-    """`choice_step`, and back into reach whatever has left it."""
+def asked_change(
+    log_p: Tensor, gain: Tensor, settings: ChoiceSettings, *, owed: float | None = None
+) -> Tensor:
+    """`choice_step`, or in a warm-up what is `owed` to every context alike, kept within reach.
+
+    Whoever is out of reach comes back by `clip` at a time.
+    """
     logit = silence_logit(log_p)
-    step = choice_step(log_p.exp(), gain, settings)
-    return ((logit + step).clamp(-REACH, REACH) - logit).detach()
+    step = choice_step(log_p.exp(), gain, settings) if owed is None else owed
+    change = (logit + step).clamp(-REACH, REACH) - logit
+    return change.clamp(-settings.clip, settings.clip).detach()
 
 
 def choice_loss(log_p_C: Tensor, old_log_p_C: Tensor, step_C: Tensor, choices: int) -> Tensor:

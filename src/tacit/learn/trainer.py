@@ -4,7 +4,6 @@ A run is its folder: what it writes there is the `journal`'s, where it stands is
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -272,7 +271,7 @@ class Trainer:
             return
         silent = await self.player.play_silent(self.stage.train_tasks[:16])
         for name, settings in self.duals.items():
-            if name != "money":
+            if name != "money" and not settings.fixed:
                 costs = [
                     fixed_tokens(e) if name == "tokens" else e.turns for e in silent if e.grade
                 ]
@@ -298,15 +297,9 @@ class Trainer:
         self.state.owed = False
 
     def _remember(self, summary: Summary) -> None:
-        """Within the budget first, then accuracy, then fewer tokens.
-
-        Under fixed prices the budget is but the unit they are counted in, and nothing to keep to.
-        """
-        budget = self.stage.config.budget
+        """Within the budget first, then accuracy, then fewer tokens."""
         tokens = summary.generated.mean
-        most = math.inf if budget.tokens is None or budget.control == "fixed" else budget.tokens
-        within = tokens <= OVER_BUDGET * most
-        rank = [within, summary.accuracy.mean, -tokens]
+        rank = [self._within(tokens), summary.accuracy.mean, -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
             self.state.best = {"step": self.state.step, "rank": rank}
             self.state.worse = 0
@@ -316,6 +309,12 @@ class Trainer:
         if patience and self.state.worse >= patience:
             self.state.stopped = f"no better evaluation in {patience}"
             self.on_note(f"stopped: {self.state.stopped}")
+
+    def _within(self, tokens: float) -> bool:
+        """Under fixed prices the budget is but the unit they are counted in."""
+        budget = self.stage.config.budget
+        free = budget.tokens is None or budget.control == "fixed"
+        return free or tokens <= OVER_BUDGET * (budget.tokens or 0.0)
 
     def _save(self) -> None:
         sizes = {name: _size(self.run.path / name) for name in REPLAYED}
@@ -335,6 +334,9 @@ class Trainer:
         if tree is None or last is None:
             return False
         self.state = State.from_json(tree)
+        if self.state.best:  # as it is judged today, whatever it was when it was saved
+            rank = self.state.best["rank"]
+            self.state.best["rank"] = [self._within(-rank[2]), *rank[1:]]
         self.sampler.position = self.state.position
         self.ahead = Rollout.from_json(tree["ahead"]) if tree.get("ahead") else None
         for engine in self.stage.trained_engines:

@@ -117,6 +117,8 @@ class Updater:
         batches = [self._micros(rows, choices, part) for part in parts]
         seen = Seen()
         with self._within_memory():
+            if choices:
+                choices = self.chooser.present(choices, self.microbatch_tokens)
             self._remember(batches[1:])
             for batch in batches:
                 self._gather(batch, seen)
