@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -370,3 +371,11 @@ async def test_other_teams_and_settings_train_too(changed: dict[str, Any], tmp_p
             assert not name.endswith("dropped") or value == 0
             # Under `floor` messages are not drawn from the policy itself.
             assert not name.endswith("engine_gap") or value < (0.05 if floored else 1e-3)
+
+
+@pytest.mark.parametrize(("control", "within"), [("dual", False), ("fixed", True)])
+def test_a_fixed_price_has_no_budget_to_keep_to(control: str, within: bool) -> None:
+    config = parse_config({"budget": {"control": control, "tokens": 400, "weight_tokens": 0.1}})
+    trainer: Any = SimpleNamespace(stage=SimpleNamespace(config=config))
+    assert Trainer._within(trainer, 502.0) is within
+    assert Trainer._within(trainer, 420.0)
