@@ -87,6 +87,8 @@ class FaultyProxy:
             await self._answer(fault, head, body, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
+        except asyncio.CancelledError:
+            writer.transport.abort()  # closing would wait for what nobody reads any more
         finally:
             writer.close()
 
