@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.topologies import ARGUE_WRONGLY, MISJUDGE, MISLEAD, REWORD
+from experiments.topologies import ARGUE_WRONGLY, MISJUDGE, MISLEAD, REWORD, SOLVE_WRONGLY
 from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
 from tacit.team.prompts import PARTS, PUBLISHED_PARTS
@@ -150,6 +150,17 @@ def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tr
     return _team("critic_actor", {"critic": own, "actor": _agent(actor)}, prompts=prompts)
 
 
+def arbitrated(tokens: int = ACTOR_TOKENS, *, third: Tree | None = None, **own: Any) -> Tree:
+    """Two frozen solvers, told different things, and an arbiter who may be silent."""
+    agents = {
+        "actor": _agent(tokens),
+        "second": _agent(tokens, system=OTHER_SOLVER),
+        **({"third": third} if third else {}),
+        "arbiter": {"system": ARBITER, **_agent(tokens), **own},
+    }
+    return _own("arbitrated", agents)
+
+
 def dialogue(
     tokens: int = ACTOR_TOKENS, count: int = 3, prompts: str = "tagged", **own: Any
 ) -> Tree:
@@ -183,6 +194,8 @@ OTHER_WORDS = {
     "solution, if anything.",
     "second": "Your teammate solved the question below. Work it out once more in a few brief lines "
     "and say where their solution goes wrong.",
+    "arbiter": "Your teammates have solved this question twice. {instruction} Put right whatever "
+    "they got wrong.",
     "agent": "You, {agent}, work on this question with your team. Contribute something useful in "
     "a few words.",
 }
@@ -193,6 +206,9 @@ SECOND: Tree = {
     "max_tokens": HINT_TOKENS,
 }
 """The critic told to work the question out too. A hint paid where it was a second solution."""
+ARBITER = "{instruction} Two solutions of your teammates are given. Correct what is wrong in them."
+OTHER_SOLVER = r"Solve the question below in short steps, and put the final answer within \boxed{}."
+"""What the second solver is told, so that two greedy solutions of one model differ."""
 LEAN: Tree = {
     "system": "Write the calculations that solve the question below, one short line each.",
     "max_tokens": SHORT_TOKENS,
@@ -262,6 +278,18 @@ def _critic_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
             "critic_disputed", {"saboteur": saboteur, "critic": own, "actor": _agent()}
         ),
         wrong_teammate_alone=_own("critic_disputed", {"saboteur": saboteur, "actor": _agent()}),
+    )
+
+
+def _arbiter_checks(tasks: Tree) -> dict[str, Evaluation]:
+    """Its message is the team's answer and nobody reads it, so there is none to be reworded."""
+    wrong = _agent(COMMENT_TOKENS, system=SOLVE_WRONGLY)
+    return _on(
+        tasks,
+        arbiter_alone=solo(trained=True),
+        other_role_prompt=arbitrated(trained=True, system=OTHER_WORDS["arbiter"]),
+        wrong_teammate=arbitrated(trained=True, third=wrong),
+        wrong_teammate_untrained=arbitrated(third=wrong),
     )
 
 
@@ -356,6 +384,8 @@ READER_BUDGET = 290
 HINT_BUDGET = 390
 """Three quarters of the untrained hint team's tokens: the Actor's own, and some for a hint."""
 
+ARBITER_BUDGET = 680
+"""What the two solvers say, and an arbiter's word on every other question or so."""
 MANY = 2500
 """Varied training problems where the choice to speak is to be learned: each is met once or so."""
 WORTH_SAYING = 0.06
@@ -587,6 +617,26 @@ def _item_2() -> Iterable[Experiment]:
             GSM8K, trained=critic(**told), untrained=critic(**{**told, "trained": False})
         )
         | _critic_checks(SOME, silent=True, **SECOND),
+    )  # fmt: skip
+    yield Experiment(
+        name="silence-arbiter",
+        item=2,
+        title="An arbiter that sees two solutions and may be silent, `arms` under dual control",
+        minutes=8,
+        config=merged(
+            _trained(arbitrated(TRAINING_ACTOR_TOKENS, trained=True), **_SILENT),
+            {
+                "loss": {"name": "dr_grpo"},
+                "budget": {
+                    "control": "dual", "tokens": ARBITER_BUDGET, "weight_tokens": 0.0, "rate": 0.1,
+                },
+                "silence": {"warmup_steps": 16, "warmup_gain": WORTH_SAYING, "coefficient": 2.0},
+                "train": {"steps": 64},
+                "train_tasks": {"limit": MANY},
+            },
+        ),
+        evaluations=_on(GSM8K, trained=arbitrated(trained=True), untrained=arbitrated())
+        | _arbiter_checks(SOME),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.topologies import MISJUDGE
+from experiments.topologies import MISJUDGE, SOLVE_WRONGLY
 from scripted_teams import SILENT, TASK, order, play, scripted, system, user
 from tacit.errors import ConfigError
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
@@ -62,6 +62,32 @@ async def test_a_dialogue_told_otherwise_still_ends_when_nobody_speaks() -> None
 def test_what_the_speakers_are_told_must_be_given() -> None:
     with pytest.raises(ConfigError, match="needs `told"):
         scripted(DIALOGUE_TOLD, {"agent": []}, agent={"count": 2})
+
+
+async def test_an_arbiter_sees_both_solutions_and_has_the_last_word() -> None:
+    scripts = {"actor": ["it is 41"], "second": ["42"], "arbiter": [r"\boxed{42}"]}
+    episode = await play(scripted(f"{HERE}:arbitrated", scripts))
+    assert order(episode) == [("actor", "solver"), ("second", "solver"), ("arbiter", "critic")]
+    solvers, arbiter = episode.calls[:2], episode.calls[2]
+    assert [user(call) for call in solvers] == [TASK.question] * 2, "they solve it apart"
+    assert all(words in user(arbiter) for words in ("it is 41", "42"))
+    assert episode.answer == r"\boxed{42}"
+    assert episode.path_tokens == max(c.usage.generated for c in solvers) + (
+        arbiter.usage.generated
+    )
+
+
+async def test_a_silent_arbiter_lets_the_first_solution_stand() -> None:
+    scripts = {"actor": ["first"], "second": ["other"], "arbiter": [SILENT]}
+    episode = await play(scripted(f"{HERE}:arbitrated", scripts))
+    assert episode.answer == "first" and episode.calls[-1].silent
+
+
+async def test_a_third_solver_is_heard_by_the_arbiter_alone() -> None:
+    scripts = {"actor": ["1"], "second": ["2"], "third": ["3"], "arbiter": ["4"]}
+    episode = await play(scripted(f"{HERE}:arbitrated", scripts, third={"system": SOLVE_WRONGLY}))
+    assert system(episode.calls[2]) == SOLVE_WRONGLY
+    assert user(episode.calls[-1]).count("</solution>") == 3
 
 
 async def test_the_actor_hears_the_wrong_comment_and_then_the_critic() -> None:

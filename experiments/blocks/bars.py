@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments import catalogue
 from experiments.blocks.rows import (
+    ARBITER,
     CONSISTENCY,
     DEBATE,
     DIALOGUE,
@@ -96,7 +97,9 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
         holds = None if test is None else test.difference.low > -0.01
         claim = f"trained dialogue no less accurate than {row[0]}"
         yield claim, points(test), _verdict(holds)
-    yield _conditional(results, team)
+    yield _conditional(results, DIALOGUE)
+    if get(results, ARBITER):
+        yield _conditional(results, ARBITER)
     if test := _test(results, SOLO, team):
         less = _share(team, get(results, SOLO)) or 0.0
         claim = "for comparison: trained dialogue against solo"
@@ -111,10 +114,11 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
     yield claim, ", ".join(done), _verdict(len(done) >= 5 if done else None)
 
 
-def _conditional(results: Results, team: Measured | None) -> tuple[str, str, str]:
+def _conditional(results: Results, row: Row) -> tuple[str, str, str]:
     """Whether silence is the more frequent the less the problem asks for help."""
+    team = get(results, row)
     claim = (
-        f"trained dialogue silent more often on problems that one agent solves in {MOSTLY} of 8 "
+        f"{row[0]}: silent more often on problems that one agent solves in {MOSTLY} of 8 "
         f"samples or more than on those it solves in {SELDOM} or fewer"
     )
     sampled = get(results, CONSISTENCY)

@@ -29,6 +29,7 @@ HINT: Row = ("trained hint", "hint", "trained")
 READ: Row = ("trained hint, read", "hint-reader-budget", "trained")
 """The Actor is told to check the hint rather than to solve the question again."""
 DIALOGUE: Row = ("trained dialogue", "gspo", "trained")
+ARBITER: Row = ("two solutions and a trained arbiter", "silence-arbiter", "trained")
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
 ROLES: Row = ("role assignment", "baselines", "role assignment")
@@ -82,6 +83,9 @@ GSM8K: tuple[Row, ...] = (
     ("the same, tokens weighing alike", "silence-even", "trained"),
     ("the same, hints learned where silence fails", "silence-hard", "trained"),
     ("trained critic with silence, held in the warm-up", "silence-critic", "trained"),
+    ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
+    ARBITER,
+    ("its arbiter alone", "silence-arbiter", "arbiter alone"),
     DIALOGUE,
     FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
@@ -89,7 +93,7 @@ GSM8K: tuple[Row, ...] = (
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
-    "silence-even", "silence-critic", "gspo",
+    "silence-even", "silence-critic", "silence-arbiter", "gspo",
 )  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
@@ -101,8 +105,9 @@ SILENCES = {
     "silence-even": "the same, tokens weighing alike",
     "silence-hard": "the same, hints learned where silence fails",
     "silence-critic": "`arms`, warmed up, held, a critic",
+    "silence-arbiter": "`arms`, warmed up, held, an arbiter, dual control",
 }
-CHOOSING = ("hinter", "critic")
+CHOOSING = ("hinter", "critic", "arbiter")
 """Who may be silent in those runs."""
 SEVEN: dict[str, tuple[Row, ...]] = {
     "gsm8k": (("GSM8K", "gspo", "trained"),),
