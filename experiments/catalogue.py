@@ -384,8 +384,8 @@ READER_BUDGET = 290
 HINT_BUDGET = 390
 """Three quarters of the untrained hint team's tokens: the Actor's own, and some for a hint."""
 
-ARBITER_BUDGET = 680
-"""What the two solvers say, and an arbiter's word on every other question or so."""
+ARBITER_BUDGET = 593
+"""What the two solvers and half of an untrained arbiter's word take on 128 validation tasks."""
 MANY = 2500
 """Varied training problems where the choice to speak is to be learned: each is met once or so."""
 WORTH_SAYING = 0.06
@@ -618,26 +618,30 @@ def _item_2() -> Iterable[Experiment]:
         )
         | _critic_checks(SOME, silent=True, **SECOND),
     )  # fmt: skip
-    yield Experiment(
-        name="silence-arbiter",
-        item=2,
-        title="An arbiter that sees two solutions and may be silent, `arms` under dual control",
-        minutes=8,
-        config=merged(
-            _trained(arbitrated(TRAINING_ACTOR_TOKENS, trained=True), **_SILENT),
-            {
-                "loss": {"name": "dr_grpo"},
-                "budget": {
-                    "control": "dual", "tokens": ARBITER_BUDGET, "weight_tokens": 0.0, "rate": 0.1,
+    for name, title, budget in (
+        ("arbiter", "tokens priced by dual control", {"tokens": ARBITER_BUDGET}),
+        ("turns", "turns priced by dual control, tokens free", {"tokens": None, "turns": 2.5}),
+    ):
+        yield Experiment(
+            name=f"silence-{name}",
+            item=2,
+            title=f"An arbiter that sees two solutions and may be silent, `arms`, {title}",
+            minutes=10,
+            config=merged(
+                _trained(arbitrated(TRAINING_ACTOR_TOKENS, trained=True), **_SILENT),
+                {
+                    "loss": {"name": "dr_grpo"},
+                    "budget": {"control": "dual", "weight_tokens": 0.0, "rate": 0.1, **budget},
+                    "silence": {
+                        "warmup_steps": 16, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
+                    },
+                    "train": {"steps": 64},
+                    "train_tasks": {"limit": MANY},
                 },
-                "silence": {"warmup_steps": 16, "warmup_gain": WORTH_SAYING, "coefficient": 2.0},
-                "train": {"steps": 64},
-                "train_tasks": {"limit": MANY},
-            },
-        ),
-        evaluations=_on(GSM8K, trained=arbitrated(trained=True), untrained=arbitrated())
-        | _arbiter_checks(SOME),
-    )  # fmt: skip
+            ),
+            evaluations=_on(GSM8K, trained=arbitrated(trained=True), untrained=arbitrated())
+            | _arbiter_checks(SOME),
+        )  # fmt: skip
 
 
 def _item_3() -> Iterable[Experiment]:

@@ -169,12 +169,12 @@ def test_the_choice_does_what_is_asked_in_half_precision(kind: Literal["lora", "
     updater, prompts = fresh_updater(kind), [ids(seed, 20) for seed in range(8)]
     rows = [replace(row, policy="a", prompt_ids=prompts[i]) for i, row in enumerate(make_rows(8))]
     start = [silence_logit(torch.tensor(p)).item() for p in log_p_of(updater.policy, prompts)]
-    assert fmean(start) < -6.0, "out of reach"
-    for _ in range(20):  # by one at a time
+    assert min(start) > -33.0 and fmean(start) < -6.0, "out of reach, by how much"
+    for _ in range(36):  # by one at a time
         choices = make_choices(updater.policy, prompts, gain=0.0)
         updater.update(rows, choices, train_choice=True)
     end = [silence_logit(torch.tensor(p)).item() for p in log_p_of(updater.policy, prompts)]
-    assert fmean(end) == pytest.approx(-3.0, abs=0.4)
+    assert end == pytest.approx([-3.0] * 8, abs=0.6)
 
 
 def fresh_updater(kind: Literal["lora", "full"] = "full") -> Updater:

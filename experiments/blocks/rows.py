@@ -86,6 +86,7 @@ GSM8K: tuple[Row, ...] = (
     ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
     ARBITER,
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
+    ("the same, turns priced and not tokens", "silence-turns", "trained"),
     DIALOGUE,
     FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
@@ -93,7 +94,7 @@ GSM8K: tuple[Row, ...] = (
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
-    "silence-even", "silence-critic", "silence-arbiter", "gspo",
+    "silence-even", "silence-critic", "silence-arbiter", "silence-turns", "gspo",
 )  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
@@ -106,6 +107,7 @@ SILENCES = {
     "silence-hard": "the same, hints learned where silence fails",
     "silence-critic": "`arms`, warmed up, held, a critic",
     "silence-arbiter": "`arms`, warmed up, held, an arbiter, dual control",
+    "silence-turns": "the same, turns priced and not tokens",
 }
 CHOOSING = ("hinter", "critic", "arbiter")
 """Who may be silent in those runs."""
