@@ -27,6 +27,13 @@ def main(arguments: list[str] | None = None) -> int:
     except TacitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        from tacit.engine.memory import ADVICE, ran_out  # only now: it takes torch
+
+        if not ran_out(error):
+            raise
+        print(f"error: {ADVICE} (--resume)", file=sys.stderr)
+        return TO_BE_CONTINUED
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,7 +29,8 @@ from tacit.errors import ConfigError, GradingError
 from tacit.evaluate import evaluate_team
 from tacit.grading import grade
 from tacit.learn.checkpoint import Checkpoints
-from tacit.learn.score import score
+from tacit.learn.memory import as_memory_allows, in_two
+from tacit.learn.score import Scores, score
 from tacit.learn.setup import Stage, open_stage
 from tacit.learn.trainer import Trainer
 from tacit.rollout import Grader, Job, play_all
@@ -47,6 +49,8 @@ HARDWARE = ("path", "rows", "device", "dtype", "context")
 """What of a model's config may differ from one machine to the next."""
 
 Say = Callable[[str], None]
+Said = tuple[str, tuple[tuple[int, ...], tuple[int, ...]]]
+"""A task, and the ids of a prompt and of what was said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +362,10 @@ async def _single(
     return rights
 
 
+def _scored(module: Any, some: Sequence[Said]) -> Scores:
+    return score(module, [ids for _, ids in some])
+
+
 async def _base_losses(episodes: Iterable[Episode], stage: Stage) -> dict[str, tuple[float, int]]:
     """Task id → nats and tokens of its spoken trained messages under the frozen base."""
     said = [
@@ -372,9 +380,9 @@ async def _base_losses(episodes: Iterable[Episode], stage: Stage) -> dict[str, t
     async with stage.trained_engines[0].paused():
         module, weights = policy.reference()
         with torch.no_grad(), weights:
-            for start in range(0, len(said), SCORED_AT_ONCE):
-                some = said[start : start + SCORED_AT_ONCE]
-                scores = score(module, [ids for _, ids in some])
+            pieces = [said[i : i + SCORED_AT_ONCE] for i in range(0, len(said), SCORED_AT_ONCE)]
+            scored = partial(_scored, module)
+            for some, scores in as_memory_allows(pieces, scored, in_two):
                 sums = (scores.logprobs_BT * scores.mask_BT).sum(dim=1).tolist()
                 for (task_id, (_, output)), value in zip(some, sums, strict=True):
                     nats, tokens = total.get(task_id, (0.0, 0))

@@ -293,12 +293,20 @@ async def test_a_broken_pass_fails_its_requests_and_no_others() -> None:
     await engine.close()
 
 
-@pytest.mark.parametrize("place", ["tacit.engine.lane.Slots", "tacit.engine.local.why_not_slots"])
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("tacit.engine.lane.Slots", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        ("tacit.engine.local.why_not_slots", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        ("tacit.engine.probe.prefill", RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")),
+        ("tacit.engine.probe.prefill", RuntimeError("CUDA error: out of memory")),
+    ],
+)
 async def test_without_room_everyone_is_told_and_nobody_waits_for_ever(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    place: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object) -> None:
-        raise torch.OutOfMemoryError("tried to allocate 7 TiB")
+        raise error
 
     engine = LocalEngine(tiny_model(), rows=2)
     with monkeypatch.context() as patched:

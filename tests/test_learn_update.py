@@ -510,13 +510,19 @@ def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> No
     assert moved(before, fresh.policy) < 1e-6, "nor in one go"
 
 
-def with_room_for(messages: int, refused: list[int]) -> Any:
+FULL = (
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+)
+
+
+def with_room_for(messages: int, refused: list[int], error: Exception = FULL[0]) -> Any:
     """`score` on a machine that has no memory for more, where gradients are wanted."""
 
     def small(module: Any, some: Sequence[Any]) -> Any:
         if torch.is_grad_enabled() and len(some) > messages:
             refused.append(len(some))
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
         return score(module, some)
 
     return small
@@ -530,14 +536,17 @@ def twins(updates: int = 1) -> tuple[Updater, Updater, list[Row], list[Choice]]:
     return free, tight, rows, make_choices(free.policy, prompts, gain=0.2)
 
 
-@pytest.mark.parametrize("updates", [1, 2])
+@pytest.mark.parametrize(("updates", "error"), [(1, FULL[0]), (2, FULL[0]), (1, FULL[1])])
 def test_a_step_that_memory_is_too_small_for_is_taken_in_smaller_pieces(
-    updates: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    updates: int,
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     free, tight, rows, choices = twins(updates)
     expected = free.update(rows, choices, train_choice=True)
     refused: list[int] = []
-    monkeypatch.setattr("tacit.learn.micro.score", with_room_for(3, refused))
+    monkeypatch.setattr("tacit.learn.micro.score", with_room_for(3, refused, error))
     done = tight.update(rows, choices, train_choice=True)
     assert refused and done.dropped == 0
     assert done.stats["entropy"] == pytest.approx(expected.stats["entropy"], rel=1e-4)
@@ -560,9 +569,24 @@ def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
 
 
-def test_out_of_memory_says_which_setting_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_error_of_a_step_is_not_taken_for_a_lack_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, tight, rows, choices = twins()
+    refused: list[int] = []
+    error = RuntimeError("a bad kernel")
+    monkeypatch.setattr("tacit.learn.micro.score", with_room_for(0, refused, error))
+    with pytest.raises(RuntimeError, match="a bad kernel"):
+        tight.update(rows, choices, train_choice=True)
+    assert len(refused) == 1
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_out_of_memory_says_which_setting_to_lower(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def too_much(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     monkeypatch.setattr("tacit.learn.micro.score", too_much)
     with pytest.raises(RunError, match=r"lower train.microbatch_tokens \(now \d+\)"):

@@ -344,6 +344,13 @@ def main() -> None:
     except OSError as error:
         typer.echo(f"tacit: {_outside(error)}", err=True)
         sys.exit(1)
+    except RuntimeError as error:
+        from tacit.engine.memory import ADVICE, ran_out
+
+        if not ran_out(error):
+            raise
+        typer.echo(f"tacit: {ADVICE}", err=True)
+        sys.exit(1)
     except (_Stopped, KeyboardInterrupt):
         typer.echo("tacit: stopped; the same command goes on from what was saved", err=True)
         sys.exit(130)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.engine.memory import ran_out
 from tacit.engine.slots import Slots, prefill
 from tacit.engine.threads import use_threads
 
@@ -40,6 +41,8 @@ def why_not_slots(module: Any, rows: int, context: int) -> str | None:
         if not any(_rows_agree(module, rows) for _ in _thread_counts(module)):
             return f"its {rows} rows do not agree to the bit"
     except Exception as error:  # an unknown architecture may raise anything
+        if ran_out(error):
+            raise
         return f"{type(error).__name__}: {error}"
     return None
 

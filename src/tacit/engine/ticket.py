@@ -8,10 +8,10 @@ import contextlib
 import math
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from tacit.engine.base import Request
+from tacit.engine.memory import ran_out
 from tacit.engine.sampler import equal_rows, log_distribution
 from tacit.engine.silence import SilenceOdds, condition_on_speech, decide, silence_odds
 from tacit.errors import EngineError
@@ -107,7 +107,7 @@ class Ticket:
             self.answered.set_result(None)
         elif isinstance(error, EngineError):
             self.answered.set_exception(error)
-        elif isinstance(error, torch.OutOfMemoryError):
+        elif ran_out(error):
             advice = "lower the model's `rows` or the agents' max_tokens"
             self.answered.set_exception(EngineError(f"out of memory: {advice}"))
         else:

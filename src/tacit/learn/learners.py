@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from tacit.engine.memory import ran_out
 from tacit.learn.batch import Choice, Row
 from tacit.learn.credit import Batch
 from tacit.learn.score import score
@@ -92,7 +93,9 @@ class Learners:
             try:
                 with weights:
                     scores = score(module, spoken)
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
+                if not ran_out(error):
+                    raise
                 spoken = spoken[: len(spoken) // 2]
             else:
                 return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-import torch
+from tacit.engine.memory import ran_out
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -21,8 +21,9 @@ def as_memory_allows(
         piece = waiting.popleft()
         try:
             result = compute(piece)
-        except torch.OutOfMemoryError:
-            if not (smaller := halved(piece)):
+        except RuntimeError as error:
+            smaller = halved(piece) if ran_out(error) else []
+            if not smaller:
                 raise
             waiting.extendleft(reversed(smaller))
         else:

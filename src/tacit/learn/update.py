@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
 from tacit.engine.load import on_device
+from tacit.engine.memory import ran_out
 from tacit.errors import RunError
 from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, size_of, split
 from tacit.learn.choosing import Chooser
@@ -208,7 +209,9 @@ class Updater:
         try:
             with on_device(self.policy.loaded.module):
                 yield
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not ran_out(error):
+                raise
             raise RunError(
                 "out of memory while learning: lower train.microbatch_tokens (now "
                 f"{self.microbatch_tokens}) or models.{self.policy.base.name}.rows, or set "

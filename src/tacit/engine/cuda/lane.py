@@ -16,6 +16,7 @@ from tacit.engine.cuda.block import CAPTURING, STEPS, Block, filters
 from tacit.engine.cuda.draw import MARKER
 from tacit.engine.cuda.model import FusedModel
 from tacit.engine.cuda.pages import Key, Prompt, pages_for
+from tacit.engine.memory import ran_out
 from tacit.engine.ticket import Ticket
 from tacit.errors import EngineError
 
@@ -64,10 +65,11 @@ class GraphLane:
                 self._shorten(block)
                 self._advance(block)
             self._collect(block)
-        except torch.OutOfMemoryError:
-            self._use_fewer_rows()
         except Exception as error:
-            self.fail(error)
+            if ran_out(error):
+                self._use_fewer_rows()
+            else:
+                self.fail(error)
 
     def fail(self, error: Exception) -> None:
         for ticket in (*self.waiting, *self._rows):

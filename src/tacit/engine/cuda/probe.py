@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from tacit.engine.memory import ran_out
+
 _PROBE_IDS = tuple(range(5, 25))
 
 
@@ -18,9 +20,9 @@ def why_not_graphs(module: Any, context: int) -> str | None:
         fused_V = fused_logits(FusedModel(module, 64), _PROBE_IDS)
         ids_1T = torch.tensor([_PROBE_IDS], device=module.device)
         whole_V = module(input_ids=ids_1T, use_cache=False).logits[0, -1].float()
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # a family may have changed under its name
+        if ran_out(error):
+            raise
         return f"{type(error).__name__}: {error}"
     # half precision keeps 8 to 11 bits a number, and errors add up over the layers
     tolerance = 1e-3 if module.dtype == torch.float32 else 0.1
