@@ -7,14 +7,14 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.catalogue import EXPERIMENTS, Experiment, find
 from experiments.clock import Clock
+from experiments.side_by_side import TO_BE_CONTINUED, SideBySide
 from tacit.errors import ConfigError, TacitError
-
-TO_BE_CONTINUED = 75
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("what", nargs="*", help="names of experiments, and overrides a.b=c")
+    add("what", nargs="*", help="names of experiments (gspo, gspo@1 for seed 1), overrides a.b=c")
     add("--list", action="store_true", help="list the experiments and do nothing")
     add("--seed", type=int, default=0)
     add("--model", default="pocket", help="folder of the base model")
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("experiments/results"), help="where the JSON goes")
     add("--minutes", type=float, default=9.0, help="time box of this call, all names together")
     add("--train-minutes", type=float, help="end training then, and measure what was learned")
+    add("--at-once", type=int, default=1, help="so many side by side, in processes of their own")
     add("--resume", action="store_true", help="go on with what is in the run folder")
     add("--only", action="append", help="an evaluation wanted, may be repeated; '' measures none")
     add("--tag", default="", help="name of a variant made by overrides, kept beside the others")
@@ -66,21 +67,54 @@ def _run_all(args: argparse.Namespace) -> int:
     names = [one for one in args.what if "=" not in one]
     if not names:
         raise ConfigError("name an experiment; `python -m experiments --list` shows them")
-    experiments = [find(name) for name in names]
+    wanted = [_parts(name, args.seed) for name in names]
     if args.data:
         os.environ["TACIT_DATA"] = str(Path(args.data).resolve())
     clock = Clock(args.minutes)
-    finished = [_run_one(experiment, args, clock) for experiment in experiments]
+    if args.at_once > 1:
+        return _run_side_by_side(wanted, args, clock)
+    finished = [_run_one(experiment, seed, args, clock) for experiment, seed in wanted]
     return 0 if all(finished) else TO_BE_CONTINUED
 
 
-def _run_one(experiment: Experiment, args: argparse.Namespace, clock: Clock) -> bool:
+def _parts(name: str, seed: int) -> tuple[Experiment, int]:
+    """`gspo@1` is `gspo` with seed 1."""
+    experiment, at, other = name.partition("@")
+    if at and not other.isdigit():
+        raise ConfigError(f"`{name}`: the seed behind the @ is no number")
+    return find(experiment), int(other) if at else seed
+
+
+def _run_side_by_side(
+    wanted: Sequence[tuple[Experiment, int]], args: argparse.Namespace, clock: Clock
+) -> int:
+    training = Clock(args.train_minutes or args.minutes)
+    options = {
+        "--model": args.model, "--small": args.small, "--data": args.data, "--rows": args.rows,
+        "--runs": args.runs, "--out": args.out, "--tag": args.tag, "--first": args.first,
+    }  # fmt: skip
+    given = [part for name, value in options.items() if value for part in (name, str(value))]
+    given += [part for one in args.only or () for part in ("--only", one)]
+    given += ["--pack"] if args.pack else []
+    given += [one for one in args.what if "=" in one]
+
+    def command(name: str) -> list[str]:
+        limits = ["--minutes", f"{clock.minutes_left:.2f}"]
+        if args.train_minutes is not None:
+            limits += ["--train-minutes", f"{training.minutes_left:.2f}"]
+        return [sys.executable, "-m", "experiments", name, *given, *limits, "--resume"]
+
+    names = [f"{experiment.name}@{seed}" for experiment, seed in wanted]
+    return SideBySide(command, training, args.runs, say=_say).run(names, args.at_once)
+
+
+def _run_one(experiment: Experiment, seed: int, args: argparse.Namespace, clock: Clock) -> bool:
     from experiments import packing, result
     from experiments.running import Order, run
 
     order = Order(
         experiment=experiment,
-        seed=args.seed,
+        seed=seed,
         models=_models(experiment, args),
         runs=args.runs,
         overrides=tuple(one for one in args.what if "=" in one),
@@ -94,7 +128,7 @@ def _run_one(experiment: Experiment, args: argparse.Namespace, clock: Clock) -> 
     print(f"== {order.name}, seed {order.seed}", flush=True)
     began = clock.spent
     try:
-        finished = asyncio.run(run(order, clock, lambda line: print(line, flush=True)))
+        finished = asyncio.run(run(order, clock, _say))
     finally:
         if order.folder.exists():
             result.note_call(order, clock.spent - began)
@@ -104,6 +138,10 @@ def _run_one(experiment: Experiment, args: argparse.Namespace, clock: Clock) -> 
         for part in packing.pack(order.folder, args.out, keep=keep):
             print(f"wrote {part}", flush=True)
     return finished
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _models(experiment: Experiment, args: argparse.Namespace) -> dict[str, Any]:

@@ -33,6 +33,11 @@ class Clock:
         """Seconds that work may still take."""
         return max(0.0, 60 * self.minutes - RESERVE - self.spent)
 
+    @property
+    def minutes_left(self) -> float:
+        """As they would be asked for, what is kept included."""
+        return max(0.0, self.minutes - self.spent / 60)
+
     def too_late(self) -> bool:
         """Whether another step would not fit, going by recent ones. Ask before each step."""
         now = self.now()
