@@ -8,13 +8,20 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.catalogue import EXPERIMENTS, Experiment, find
 from experiments.clock import Clock
 from experiments.side_by_side import TO_BE_CONTINUED, SideBySide
 from tacit.errors import ConfigError, TacitError
+
+if TYPE_CHECKING:
+    from experiments.running import Order
+
+LEAST_MINUTES = 2.0
+"""Side by side, nothing is begun with less time than that."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,16 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         return _run_all(args)
-    except TacitError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
+    except (TacitError, RuntimeError) as error:
         from tacit.engine.memory import ADVICE, ran_out  # only now: it takes torch
 
-        if not ran_out(error):
+        full, ours = ran_out(error), isinstance(error, TacitError)
+        if not (full or ours):
             raise
-        print(f"error: {ADVICE} (--resume)", file=sys.stderr)
-        return TO_BE_CONTINUED
+        print(f"error: {error if ours else ADVICE}", file=sys.stderr)
+        return TO_BE_CONTINUED if full else 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,13 +72,15 @@ def _run_all(args: argparse.Namespace) -> int:
     names = [one for one in args.what if "=" not in one]
     if not names:
         raise ConfigError("name an experiment; `python -m experiments --list` shows them")
-    wanted = [_parts(name, args.seed) for name in names]
+    orders = [_order(*_parts(name, args.seed), args) for name in names]
+    if len({order.folder for order in orders}) < len(orders):
+        raise ConfigError(f"an experiment is named twice: {' '.join(names)}")
     if args.data:
         os.environ["TACIT_DATA"] = str(Path(args.data).resolve())
     clock = Clock(args.minutes)
     if args.at_once > 1:
-        return _run_side_by_side(wanted, args, clock)
-    finished = [_run_one(experiment, seed, args, clock) for experiment, seed in wanted]
+        return _run_side_by_side(orders, args, clock)
+    finished = [_run_one(order, args, clock) for order in orders]
     return 0 if all(finished) else TO_BE_CONTINUED
 
 
@@ -85,32 +92,8 @@ def _parts(name: str, seed: int) -> tuple[Experiment, int]:
     return find(experiment), int(other) if at else seed
 
 
-def _run_side_by_side(
-    wanted: Sequence[tuple[Experiment, int]], args: argparse.Namespace, clock: Clock
-) -> int:
-    training = Clock(args.train_minutes or args.minutes)
-    options = {
-        "--model": args.model, "--small": args.small, "--data": args.data, "--rows": args.rows,
-        "--runs": args.runs, "--out": args.out, "--tag": args.tag, "--first": args.first,
-    }  # fmt: skip
-    given = [part for name, value in options.items() if value for part in (name, str(value))]
-    given += [part for one in args.only or () for part in ("--only", one)]
-    given += ["--pack"] if args.pack else []
-    given += [one for one in args.what if "=" in one]
-
-    def command(name: str) -> list[str]:
-        limits = ["--minutes", f"{clock.minutes_left:.2f}"]
-        if args.train_minutes is not None:
-            limits += ["--train-minutes", f"{training.minutes_left:.2f}"]
-        return [sys.executable, "-m", "experiments", name, *given, *limits, "--resume"]
-
-    names = [f"{experiment.name}@{seed}" for experiment, seed in wanted]
-    return SideBySide(command, training, args.runs, say=_say).run(names, args.at_once)
-
-
-def _run_one(experiment: Experiment, seed: int, args: argparse.Namespace, clock: Clock) -> bool:
-    from experiments import packing, result
-    from experiments.running import Order, run
+def _order(experiment: Experiment, seed: int, args: argparse.Namespace) -> "Order":
+    from experiments.running import Order
 
     order = Order(
         experiment=experiment,
@@ -121,10 +104,44 @@ def _run_one(experiment: Experiment, seed: int, args: argparse.Namespace, clock:
         only=None if args.only is None else tuple(filter(None, args.only)),
         tag=args.tag,
         first=args.first,
-        training=None if args.train_minutes is None else Clock(args.train_minutes),
     )
     if order.folder.exists() and not args.resume:
         raise ConfigError(f"`{order.folder}` exists: go on with --resume, or remove it")
+    return order
+
+
+def _run_side_by_side(orders: Sequence["Order"], args: argparse.Namespace, clock: Clock) -> int:
+    from experiments.running import still_trains
+
+    by_name = {f"{order.experiment.name}@{order.seed}": order for order in orders}
+    training = Clock(args.minutes if args.train_minutes is None else args.train_minutes)
+    options = {
+        "--model": args.model, "--small": args.small, "--data": args.data, "--rows": args.rows,
+        "--runs": args.runs, "--out": args.out, "--tag": args.tag, "--first": args.first,
+    }  # fmt: skip
+    given = [part for name, value in options.items() if value for part in (name, str(value))]
+    given += [part for one in args.only or () for part in ("--only", one)]
+    given += ["--pack"] if args.pack else []
+    given += [one for one in args.what if "=" in one]
+
+    def command(name: str) -> list[str] | None:
+        ends = (clock, training) if still_trains(by_name[name]) else (clock,)
+        if min(one.minutes_left for one in ends) < LEAST_MINUTES:
+            return None
+        limits = ["--minutes", f"{clock.minutes_left:.2f}"]
+        if args.train_minutes is not None:
+            limits += ["--train-minutes", f"{training.minutes_left:.2f}"]
+        return [sys.executable, "-m", "experiments", name, *given, *limits, "--resume"]
+
+    return SideBySide(command, args.runs, _say).run(list(by_name), args.at_once)
+
+
+def _run_one(order: "Order", args: argparse.Namespace, clock: Clock) -> bool:
+    from experiments import packing, result
+    from experiments.running import run
+
+    if args.train_minutes is not None:
+        order = replace(order, training=Clock(args.train_minutes))
     print(f"== {order.name}, seed {order.seed}", flush=True)
     began = clock.spent
     try:

@@ -148,7 +148,7 @@ async def run(order: Order, clock: Clock, say: Say) -> bool:
         _accept_other_hardware(order.folder / "train", config)
         RunFolder.check(order.folder / "train", config)
     missing = [name for name in teams if not outcome_path(order.folder, name).exists()]
-    if not missing and (not order.experiment.trains or _is_trained(order)):
+    if not missing and not still_trains(order):
         return True
     async with _open(order, config, teams) as company:
         if company.stage and not await _train(order, company.stage, clock, say):
@@ -159,11 +159,14 @@ async def run(order: Order, clock: Clock, say: Say) -> bool:
     return True
 
 
+def still_trains(order: Order) -> bool:
+    return order.experiment.trains and not _is_trained(order)
+
+
 def is_finished(order: Order) -> bool:
     """Whether everything the experiment asks for is there, wanted now or not."""
-    trained = not order.experiment.trains or _is_trained(order)
     measured = (outcome_path(order.folder, name) for name in order.experiment.evaluations)
-    return trained and all(path.exists() for path in measured)
+    return not still_trains(order) and all(path.exists() for path in measured)
 
 
 # --- training ------------------------------------------------------------------------------------

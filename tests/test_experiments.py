@@ -342,15 +342,27 @@ def test_weights_of_another_run_must_be_there(
     assert "run that with seed 0 first" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("tacit.learn.setup.build_policies", "memory is full"),
+        ("tacit.learn.micro.score", "out of memory while learning"),
+        ("tacit.engine.local.why_not_slots", "out of memory: lower the model's `rows`"),
+    ],
+)
 def test_a_full_device_is_one_sentence_and_to_be_continued(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: str,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: Any) -> None:
         raise RuntimeError("CUDA error: out of memory")
 
-    monkeypatch.setattr("tacit.learn.setup.build_policies", full)
+    monkeypatch.setattr(place, full)
     assert main(["smoke", "--runs", str(tmp_path), "--out", str(tmp_path / "out")]) == 75
-    assert "memory is full" in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert told in (said := capsys.readouterr().err) and said.count("\n") == 1
 
 
 # --- packing -------------------------------------------------------------------------------------

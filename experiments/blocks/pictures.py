@@ -41,7 +41,7 @@ def _against_tokens(title: str, teams: Sequence[Measured]) -> str | None:
             100 * team.accuracy.mean,
             100 * team.accuracy.low,
             100 * team.accuracy.high,
-            strong=team.label.startswith(("trained", "dialogue trained", "gspo")),
+            strong="trained" in team.label.replace("untrained", ""),
         )
         for team in teams
     ]

@@ -86,7 +86,7 @@ GSM8K: tuple[Row, ...] = (
     ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
     ARBITER,
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
-    ("the same, turns priced and not tokens", "silence-turns", "trained"),
+    ("two solutions and a trained arbiter, turns priced", "silence-turns", "trained"),
     DIALOGUE,
     FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),

@@ -104,7 +104,7 @@ class GraphLane:
             self.waiting.extendleft(reversed(running))
             self.fail(
                 EngineError(
-                    f"{self._name}: out of GPU memory even with {self._count} rows: "
+                    f"{self._name}: out of memory even with {self._count} rows: "
                     "lower the agents' max_tokens, or use a smaller model"
                 )
             )
