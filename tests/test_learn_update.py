@@ -26,11 +26,12 @@ from tacit.errors import RunError
 from tacit.learn import micro as scoring
 from tacit.learn import update as updating
 from tacit.learn.batch import Choice, Row, bundle
+from tacit.learn.choosing import _Descent
 from tacit.learn.loss import LossInputs
 from tacit.learn.micro import score_all
 from tacit.learn.policy import Policy, fingerprint
 from tacit.learn.score import score
-from tacit.learn.silence import ChoiceSettings, asked_change
+from tacit.learn.silence import ChoiceSettings, asked_change, silence_logit
 from tacit.learn.update import Updater
 from tiny_models import tiny_model
 
@@ -591,3 +592,28 @@ def test_out_of_memory_says_which_setting_to_lower(
     monkeypatch.setattr("tacit.learn.micro.score", too_much)
     with pytest.raises(RunError, match=r"lower train.microbatch_tokens \(now \d+\)"):
         make_updater().update(make_rows(2), [], train_choice=False)
+
+
+def test_a_further_step_of_the_choice_keeps_what_the_last_one_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As against straight down each time, which goes to and fro where contexts are much alike."""
+    prompts = [ids(seed, 8) for seed in range(12)]
+
+    def left(straight: bool) -> float:
+        policy = make_policies(kind="full", base=undecided_base())["team"]
+        choices = make_choices(policy, prompts, gain=0.0)
+        asked = [replace(c, gain=0.5 if i % 3 else -0.5) for i, c in enumerate(choices)]
+        logits = [silence_logit(torch.tensor(c.log_p)) for c in asked]
+        gains = torch.tensor([c.gain for c in asked])
+        old = torch.tensor([c.log_p for c in asked])
+        settings = ChoiceSettings(coefficient=SilenceConfig().coefficient)
+        wanted = torch.stack(logits) + asked_change(old, gains, settings)
+        with monkeypatch.context() as patched:
+            if straight:
+                patched.setattr(_Descent, "_way", lambda self, downhill, _: list(downhill))
+            make_updater(policy).chooser.step(asked, train=True, tokens=10**6)
+        now = silence_logit(torch.tensor(log_p_of(policy, prompts)))
+        return float((wanted - now).square().mean())
+
+    assert left(straight=False) < 0.8 * left(straight=True)

@@ -2,7 +2,7 @@
 
 It comes after the content's steps, from wherever they have dragged p: the two share weights, and an
 optimiser's step of the choice is too weak against that. So what is asked for is done, context by
-context, as far as a few steps of steepest descent with a line search bring it.
+context, as far as a few steps of conjugate gradients with a line search bring it.
 """
 
 import math
@@ -20,12 +20,14 @@ from tacit.learn.policy import Policy
 from tacit.learn.score import score
 from tacit.learn.silence import ChoiceSettings, asked_change, choice_loss, silence_logit
 
-STEPS = 6
+STEPS = 4
 """Descents of one update at most."""
 SETTLED = 0.1
 """Root mean square of what is left to do on logit p at which it is done."""
 FARTHEST = 2.0
 """How many times as far as the first guess, which is half-way, the line search may go."""
+NEAR_ENOUGH = 0.1
+"""Part of a guess by which it may be off without another look."""
 RETRIES = 3
 """Shorter and shorter steps where a guess makes things worse."""
 LONGEST = 0.05
@@ -101,31 +103,38 @@ class _Contexts:
 
 @dataclass(slots=True, eq=False)
 class _Descent:
-    """On half the mean square of what is left to do."""
+    """On half the mean square of what is left to do, by conjugate gradients (Fletcher–Reeves)."""
 
     contexts: _Contexts
     old_C: Tensor
     change_C: Tensor
+    before: "_Step | None" = None
 
     def step(self) -> bool:
         """One step downhill; False where there is nothing more to do, or no way to do it."""
         weights = list(self.contexts.policy.parameters.values())
         for weight in weights:
-            weight.grad = None
+            weight.grad = None  # the old one may be the way of the last step
         left_C = self._left(self.contexts.look(self._learn))
-        given = [(weight, weight.grad) for weight in weights if weight.grad is not None]
-        size = float(left_C.square().mean())
-        slope = math.sqrt(sum(float(gradient.square().sum()) for _, gradient in given))
-        if not (size > SETTLED**2 and slope > 0.0):  # nor where it is not a number
+        moving = [weight for weight in weights if weight.grad is not None]
+        downhill = [weight.grad for weight in moving if weight.grad is not None]
+        size, steepness = float(left_C.square().mean()), _dot(downhill, downhill)
+        if not (size > SETTLED**2 and steepness > 0.0):  # nor where it is not a number
             return False
-        length = math.sqrt(sum(float(weight.detach().square().sum()) for weight in weights))
-        guess = min(0.5 * size / slope**2, LONGEST * length / slope)
-        start = [weight.detach().clone() for weight, _ in given]
+        conjugate = self.before is not None
+        way = self._way(downhill, steepness)
+        slope, length = _dot(downhill, way), math.sqrt(_dot(way, way))
+        whole = math.sqrt(_dot(weights, weights))
+        longest = LONGEST * whole / length
+        guess = min(0.5 * size / slope, longest)
+        if self.before:
+            guess = min(guess, slope / (self.before.curvature * length**2))
+        start = [weight.detach().clone() for weight in moving]
 
         def go(by: float) -> Tensor:
             with torch.no_grad():
-                for (weight, gradient), before in zip(given, start, strict=True):
-                    weight.copy_(before).add_(gradient, alpha=-by)
+                for weight, from_, direction in zip(moving, start, way, strict=True):
+                    weight.copy_(from_).add_(direction, alpha=-by)
             self.contexts.policy.publish()
             return self.left()
 
@@ -133,12 +142,26 @@ class _Descent:
             by = guess / 4**shorter
             after_C = go(by)
             if float(after_C.square().mean()) < size:
-                farther = _farther(left_C, after_C)
-                if farther > 1 and not _better(go(by * farther), after_C):
+                moved = float((left_C - after_C).square().mean())
+                self.before = _Step(way, steepness, moved / (by * length) ** 2)
+                best = min(by * _best(left_C, after_C), longest)
+                if abs(best - by) > NEAR_ENOUGH * by and not _better(go(best), after_C):
                     go(by)
                 return True
         go(0.0)
-        return False
+        self.before = None
+        return conjugate  # straight down there may still be a way
+
+    def _way(self, downhill: list[Tensor], steepness: float) -> list[Tensor]:
+        """Straight down at first, then across what earlier steps have settled."""
+        if self.before:
+            turned = steepness / self.before.steepness
+            pairs = zip(downhill, self.before.way, strict=True)
+            way = [earlier.mul_(turned).add_(down) for down, earlier in pairs]
+            if _dot(downhill, way) > 0.0:
+                return way
+        self.before = None
+        return downhill
 
     @torch.no_grad()
     def left(self) -> Tensor:
@@ -153,11 +176,25 @@ class _Descent:
         accumulate(self.contexts.policy, loss)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The last one: where it went, how steep it was there, and how strongly p answered."""
+
+    way: list[Tensor]
+    steepness: float
+    curvature: float
+
+
+@torch.no_grad()
+def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    return sum(float((a * b).sum()) for a, b in zip(one, other, strict=True))
+
+
 def _better(one_C: Tensor, other_C: Tensor) -> bool:
     return float(one_C.square().mean()) < float(other_C.square().mean())
 
 
-def _farther(before_C: Tensor, after_C: Tensor) -> float:
+def _best(before_C: Tensor, after_C: Tensor) -> float:
     """How far to go, in units of the step that led from `before` to `after`, were it all linear."""
     moved_C = before_C - after_C
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
