@@ -722,7 +722,7 @@ def _item_3() -> Iterable[Experiment]:
             name=f"gspo-{name}",
             item=3,
             title=f"Dialogue control: {title}",
-            minutes=4,
+            minutes=6 if name == "talk" else 4,
             config=merged(_CONTROL, change),
             budget_share=None if name.startswith(("no-cost", "talk")) else CONTROL_SHARE,
             evaluations=_on(
