@@ -421,6 +421,8 @@ def _item_1() -> Iterable[Experiment]:
                 untrained_rewriting=hint(**REWRITING),
                 untrained_short_hint=hint(**SHORT),
                 untrained_lean_hint=hint(**LEAN),
+                solo_in_short_steps=solo(system=OTHER_SOLVER),
+                solo_told_to_be_wrong=solo(tokens=COMMENT_TOKENS, system=SOLVE_WRONGLY),
                 solo_as_published=_team("solo", {"actor": _agent()}, prompts="published"),
                 untrained_rewriting_as_published=hint(prompts="published", **REWRITING),
                 untrained_hint_reworded=_own(

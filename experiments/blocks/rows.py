@@ -83,6 +83,8 @@ GSM8K: tuple[Row, ...] = (
     ("the same, tokens weighing alike", "silence-even", "trained"),
     ("the same, hints learned where silence fails", "silence-hard", "trained"),
     ("trained critic with silence, held in the warm-up", "silence-critic", "trained"),
+    ("the arbiter's second solver alone", "baselines", "solo in short steps"),
+    ("its wrong third one alone", "baselines", "solo told to be wrong"),
     ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
     ARBITER,
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
