@@ -5,6 +5,7 @@ last episode, others can go on. Nobody plans the memory they share: a run that f
 be continued, and is begun again when another has ended.
 """
 
+import signal
 import subprocess
 import time
 from collections import deque
@@ -68,7 +69,9 @@ class SideBySide:
                 self._tries[name] = self._tries.get(name, 0) + 1
                 self.say(f"{name}: begun ({self._log(name)})")
                 with self._log(name).open("a") as log:
-                    self._running[name] = subprocess.Popen(command, stdout=log, stderr=log)
+                    self._running[name] = subprocess.Popen(
+                        command, stdout=log, stderr=log, start_new_session=True
+                    )
                 return name
         return None
 
@@ -82,11 +85,14 @@ class SideBySide:
                 (self._parked if self._running else self._waiting).append(name)
 
     def _stop(self) -> None:
-        """Begin nothing more, and let those that run write what they have."""
+        """Begin nothing more, and let those that run write what they have.
+
+        In sessions of their own, they have not heard the terminal's interrupt: once is enough.
+        """
         with self._lock:
             self._waiting.clear()
             for process in self._running.values():
-                process.terminate()
+                process.send_signal(signal.SIGINT)
 
     def _say_how(self, name: str, code: int, seconds: float) -> None:
         how = {FINISHED: "finished", TO_BE_CONTINUED: "to be continued"}.get(code)

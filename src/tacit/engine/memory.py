@@ -12,7 +12,7 @@ and what Tacit itself says of either."""
 
 ADVICE = (
     "the device's memory is full: use fewer `rows` or shorter max_tokens, or end what else uses "
-    "the device; the same command goes on from what was saved"
+    "the device; what was saved is kept"
 )
 
 
