@@ -1,6 +1,7 @@
 """Several experiments at a time: what is begun when, begun again, or not any more."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -89,12 +90,16 @@ def test_what_there_is_no_time_for_is_told_and_to_be_continued(tmp_path: Path) -
 
 def test_an_interrupt_ends_those_that_run_and_begins_no_other(tmp_path: Path) -> None:
     begun: list[str] = []
+    awake = tmp_path / "awake"
 
     def command(name: str) -> list[str]:
         begun.append(name)
         if name == "breaks":
+            while not awake.exists():  # an interpreter interrupted while it starts ends with 1
+                time.sleep(0.01)
             raise KeyboardInterrupt
-        return [sys.executable, "-c", "import time; time.sleep(60)"]
+        sleeps = f"import pathlib, time; pathlib.Path({str(awake)!r}).touch(); time.sleep(60)"
+        return [sys.executable, "-c", sleeps]
 
     runs = SideBySide(command, tmp_path / "logs", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
