@@ -1,11 +1,15 @@
 """Fixtures shared by all tests."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# A shell's background job ignores interrupts, and so would the children that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
