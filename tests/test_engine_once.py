@@ -1,4 +1,4 @@
-"""Equal greedy requests are computed once, and told to all who asked."""
+"""Equal requests are computed once, and told to all who asked."""
 
 import asyncio
 from dataclasses import replace
@@ -34,11 +34,10 @@ async def test_equal_greedy_requests_are_computed_once_until_forgotten() -> None
 @pytest.mark.parametrize(
     "other",
     [
-        replace(GREEDY, sampling=Sampling(temperature=0.7)),
         replace(GREEDY, silence=SilenceRule()),
         replace(GREEDY, prompt_ids=()),
     ],
-    ids=["drawn", "may be silent", "text alone"],
+    ids=["may be silent", "text alone"],
 )
 async def test_what_may_differ_is_asked_each_time(other: Request) -> None:
     inner = ScriptedEngine(lambda request: "two")
@@ -55,6 +54,13 @@ async def test_what_differs_is_not_mistaken_for_the_same(other: Request) -> None
     inner = ScriptedEngine(["first", "second"])
     one, two = await ask(Once(inner), GREEDY, other)
     assert (one.text, two.text) == ("first", "second")
+
+
+async def test_draws_are_the_same_with_the_same_seed_alone() -> None:
+    inner = ScriptedEngine(["first", "second"])
+    drawn = replace(GREEDY, sampling=Sampling(temperature=0.7))
+    seeds = [replace(drawn, seed=seed) for seed in (1, 2, 1)]
+    assert [a.text for a in await ask(Once(inner), *seeds)] == ["first", "second", "first"]
 
 
 async def test_who_waits_asks_itself_when_the_first_fails_or_is_gone() -> None:

@@ -1,6 +1,7 @@
 """From episodes to a batch, on episodes made by hand: who is compared with whom, and for what."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,8 +143,9 @@ def spoken(reward: float, p: float, tokens: int = 6, prompt: tuple[int, ...] = P
     return episode(reward, hint, call("actor", 4))
 
 
-def quiet(reward: float, p: float) -> Episode:
-    return episode(reward, silence(Choice.SILENT, p), call("actor", 4))
+def quiet(reward: float, p: float, prompt: tuple[int, ...] = PROMPT) -> Episode:
+    silent = replace(silence(Choice.SILENT, p), prompt_ids=prompt)
+    return episode(reward, silent, call("actor", 4))
 
 
 def test_arms_give_one_choice_a_context_with_its_gain_and_p() -> None:
@@ -179,6 +181,50 @@ def test_several_silent_plays_are_averaged() -> None:
     arms = (quiet(1.0, 0.5), quiet(0.0, 0.5), quiet(0.0, 0.5), quiet(0.0, 0.5))
     (one,) = judged(group(spoken(0.0, 0.5), silent=arms)).choices
     assert one.gain == pytest.approx(0.25)
+
+
+def test_silence_is_judged_where_it_was_played() -> None:
+    """Two contexts of one task, as after two drafts: silence is right in the first alone."""
+    first, other = (1, 1), (2, 2)
+    played = group(
+        spoken(0.0, 0.5, prompt=first),
+        spoken(1.0, 0.5, prompt=other),
+        spoken(1.0, 0.5, prompt=(3, 3)),
+        silent=(quiet(1.0, 0.5, first), quiet(0.0, 0.5, other)),
+    )
+    batch = judged(played, advantage="dr_grpo", solved_weight=0.0)
+    assert [one.gain for one in batch.choices] == pytest.approx([1.0, -1.0, 0.5 - 1.0])
+    weights = [row.advantage / a for row, a in zip(batch.rows, (-2 / 3, 1 / 3, 1 / 3), strict=True)]
+    assert weights == pytest.approx([0.0, 1.0, 0.5])
+
+
+def test_who_spoke_before_the_choice_is_judged_by_both_arms() -> None:
+    """The critic drafts, the hinter may speak then; silence is right after the first draft."""
+
+    def drafted(then: Episode) -> Episode:
+        return replace(then, calls=(call("critic"), *then.calls))
+
+    p, first, other = 0.25, (1, 1), (2, 2)
+    pairs = [(first, 0.0, 1.0), (other, 1.0, 0.0)]
+    played = group(
+        *(drafted(spoken(loud, p, prompt=context)) for context, loud, _ in pairs),
+        silent=tuple(drafted(quiet(alone, p, context)) for context, _, alone in pairs),
+    )
+    (credited,) = judged(played, advantage="dr_grpo", gate="always", lambda_tokens=0.1).groups
+    assert credited.advantages["hinter"] == pytest.approx((-0.5, 0.5)), "the content's own arm"
+    assert credited.advantages["critic"] == pytest.approx((-0.25, 0.25)), "0.25 against 0.75"
+
+
+def test_who_speaks_again_after_the_choice_is_judged_by_what_was_said() -> None:
+    def reviewed(reward: float) -> Episode:
+        return replace(
+            spoken(reward, 0.5),
+            calls=(call("critic"), *spoken(reward, 0.5).calls[:1], call("critic")),
+        )
+
+    played = group(reviewed(1.0), reviewed(0.0), silent=(quiet(1.0, 0.5),))
+    (credited,) = judged(played, advantage="dr_grpo").groups
+    assert credited.advantages["critic"] == pytest.approx((0.5, -0.5))
 
 
 def test_a_question_asked_twice_is_one_choice_with_the_mean_of_its_gains() -> None:

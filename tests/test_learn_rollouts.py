@@ -88,6 +88,33 @@ async def test_a_draft_that_all_episodes_share_is_computed_once_a_step() -> None
         assert once.engine.calls - before == 1 + 4, "a draft, and four revisions"
 
 
+async def test_both_arms_go_through_the_same_drafts_where_those_are_drawn() -> None:
+    agents = {"critic": {"trained": True}, "actor": {"trained": True}}
+    team = {"topology": "critic_actor", "agents": agents}
+    config: Config = parse_config(
+        {"team": team, "silence": {"silent_samples": 3}, "train": {"group": 4}}
+    )
+    assert config.team is not None
+    said = count()
+    scripts = {"critic": lambda r: "a remark", "actor": lambda r: rf"\boxed{{{next(said)}}}"}
+    roster = scripted("critic_actor", scripts, **agents)
+    player = make_player(roster, grade, config, config.team)
+    for agent in player.roster.agents:
+        # engines of tokens: what they are asked is known by its ids
+        engine: Any = agent.engine
+        engine.encode = lambda messages: tuple(hash(m.content) for m in messages)
+    seen = set()
+    for step in (1, 2):
+        (group,) = await player.play(tasks(1), step=step)
+        spoken = [next(c for c in e.calls if c.agent == "critic") for e in group.spoken]
+        silent = [next(c for c in e.calls if c.agent == "critic") for e in group.silent]
+        assert all(call.silent for call in silent)
+        assert [c.prompt_ids for c in silent] == [c.prompt_ids for c in spoken[:3]]
+        seen |= {call.prompt_ids for call in spoken}
+        assert len({e.sample for e in (*group.spoken, *group.silent)}) == 4 + 3
+    assert len(seen) == 2 * 4, "drafts of their own in every episode and step"
+
+
 async def test_where_the_rest_samples_the_silent_arm_is_played_several_times_anew() -> None:
     player = make(actor={"temperature": 0.7})
     (first,) = await player.play(tasks(1), step=1)

@@ -12,7 +12,7 @@ clipped: clipped costs are equal, so nothing pushes them down while the multipli
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -103,6 +103,27 @@ class RewardParts:
     def total(self) -> float:
         """R."""
         return self.task - sum(self.charged.values()) + sum(self.raw.user.values())
+
+
+def mixture(outcomes: Sequence[tuple[float, RewardParts]]) -> RewardParts:
+    """Each part of R on average over outcomes, given with their probabilities."""
+
+    def mean(part: Callable[[RewardParts], float]) -> float:
+        return sum(p * part(outcome) for p, outcome in outcomes)
+
+    _, first = outcomes[0]
+    return RewardParts(
+        raw=EpisodeCost(
+            reward=min(1.0, mean(lambda o: o.task)),
+            tokens=mean(lambda o: o.raw.tokens),
+            turns=mean(lambda o: o.raw.turns),
+            repetition=mean(lambda o: o.raw.repetition),
+            money=mean(lambda o: o.raw.money),
+            user={name: sum(p * o.raw.user[name] for p, o in outcomes) for name in first.raw.user},
+        ),
+        gate=mean(lambda o: o.gate),
+        charged={name: sum(p * o.charged[name] for p, o in outcomes) for name in first.charged},
+    )
 
 
 def reward_group(

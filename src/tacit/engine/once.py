@@ -1,4 +1,4 @@
-"""Equal greedy requests computed once: what every episode of a group asks alike, such as a draft.
+"""Equal requests computed once: what episodes of a group ask alike, such as a draft.
 
 For training, where a group plays one task many times. Not covered: answers of APIs, which have a
 cache of their own on disk (`api_cache`).
@@ -33,8 +33,9 @@ class OneAtATime:
 
 
 class Once:
-    """Another engine whose weights are frozen, asked no more than once for the same.
+    """Another engine, asked no more than once for the same until it is told to `forget`.
 
+    The same: greedy, or drawn with the same seed; and while it is kept, from the same weights.
     Every asker is told the whole usage, as if the answer had been generated for it: a team that is
     deployed pays for it each time.
     """
@@ -52,9 +53,10 @@ class Once:
         return self.engine.silence_ids()
 
     async def generate(self, request: Request) -> Completion:
-        if request.sampling.temperature or request.silence or not request.prompt_ids:
+        if request.silence or not request.prompt_ids:
             return await self.engine.generate(request)
-        key = request.prompt_ids, request.sampling
+        seed = request.seed if request.sampling.temperature else None
+        key = request.prompt_ids, request.sampling, seed
         async with self._turns.alone(key):
             if key not in self._kept:
                 self._kept[key] = await self.engine.generate(request)

@@ -13,6 +13,7 @@ from tacit.economy.reward import (
     Multipliers,
     RewardParts,
     RewardSettings,
+    mixture,
     repetition,
     reward_group,
 )
@@ -127,11 +128,11 @@ def _advantages(
     """Per group, role → advantages. A role's group is the episodes in which it spoke, once each."""
     keys: list[tuple[int, str, list[int]]] = []
     groups: list[Group] = []
-    for number, (group, (parts, _)) in enumerate(zip(played, rewarded, strict=True)):
+    for number, (group, parts) in enumerate(zip(played, rewarded, strict=True)):
         for role in dict.fromkeys(roles.values()):
-            present = [i for i, e in enumerate(group.spoken) if _trained(e, role, roles)]
-            keys.append((number, role, present))
-            groups.append(_group([parts[i] for i in present]))
+            worth = _worth(group, parts, role, roles)
+            keys.append((number, role, list(worth)))
+            groups.append(_group(list(worth.values())))
     result: list[dict[str, tuple[float, ...]]] = [{} for _ in played]
     for (number, role, present), values in zip(keys, ESTIMATORS[estimator](groups), strict=True):
         by_episode = dict(zip(present, values, strict=True))
@@ -154,8 +155,49 @@ def _group(parts: Sequence[RewardParts]) -> Group:
     )
 
 
-def _trained(episode: Episode, role: str, roles: Mapping[str, str]) -> bool:
-    return any(call.policy and roles.get(call.agent) == role for call in episode.calls)
+def _worth(
+    group: Played,
+    parts: tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]],
+    role: str,
+    roles: Mapping[str, str],
+) -> dict[int, RewardParts]:
+    """What the spoken episodes in which a role spoke are worth to it.
+
+    Who is done before the choice to speak is made does not know how it falls: both arms count, by
+    the policy's own probabilities, where silence was played in the same context.
+    """
+    spoken, silent = parts
+    earned = _by_context(group.silent, silent, Choice.SILENT)
+    worth: dict[int, RewardParts] = {}
+    for number, (episode, part) in enumerate(zip(group.spoken, spoken, strict=True)):
+        mine = [call.policy and roles.get(call.agent) == role for call in episode.calls]
+        if not any(mine):
+            continue
+        place = _place(episode, Choice.SPEAK)
+        if place is not None and not any(mine[place:]):
+            choice = episode.calls[place]
+            others = earned.get(choice.prompt_ids, [])
+            p = _p(choice)
+            outcomes = [(p / len(others), other) for other in others]
+            part = mixture([*outcomes, (1.0 - p, part)]) if others else part
+        worth[number] = part
+    return worth
+
+
+def _by_context(
+    episodes: Sequence[Episode], parts: Sequence[RewardParts], choice: Choice
+) -> dict[tuple[int, ...], list[RewardParts]]:
+    """What was earned after that choice, by the prompt with which it was made."""
+    met: dict[tuple[int, ...], list[RewardParts]] = {}
+    for episode, part in zip(episodes, parts, strict=True):
+        if (place := _place(episode, choice)) is not None:
+            met.setdefault(episode.calls[place].prompt_ids, []).append(part)
+    return met
+
+
+def _place(episode: Episode, choice: Choice) -> int | None:
+    """Which of its calls was made with that choice."""
+    return next((i for i, c in enumerate(episode.calls) if c.policy and c.choice is choice), None)
 
 
 def _credited(
@@ -222,14 +264,13 @@ def _rows(
     """Of each choice, by group: two tasks may ask the same question."""
     sequences: dict[tuple[object, ...], int] = {}
     for place, group in enumerate(groups):
-        alone = fmean(part.task for part in group.silent) if group.silent else 0.0
-        counts = content_weight(alone, settings.solved_weight)
+        compared = _compared(group)
         for number, episode in enumerate(group.played.spoken):
             for turn, call in enumerate(episode.calls):
                 role = roles.get(call.agent)
                 if not call.policy or role is None:
                     continue
-                context = None
+                context, counts = None, 1.0
                 if call.choice is Choice.SPEAK and call.silence_logprob is not None:
                     key = (call.policy, call.prompt_ids)
                     if key not in contexts:
@@ -237,7 +278,8 @@ def _rows(
                         choices.append(_choice(call, group))
                         gains.append({})
                     context = contexts[key]
-                    gains[context][place] = group.gain or 0.0
+                    alone, gains[context][place] = compared[call.prompt_ids]
+                    counts = content_weight(alone, settings.solved_weight)
                 unit = _unit(settings.sequence, (place, number, call.policy), call, turn)
                 rows.append(
                     Row(
@@ -245,8 +287,7 @@ def _rows(
                         prompt_ids=call.prompt_ids,
                         output_ids=call.output_ids,
                         engine_logprobs=_engine_logprobs(call),
-                        advantage=group.advantages[role][number]
-                        * (counts if call.choice is Choice.SPEAK else 1.0),
+                        advantage=group.advantages[role][number] * counts,
                         sequence=sequences.setdefault(unit, len(sequences)),
                         weight=_weight(call, settings.floor),
                         silent=call.silent,
@@ -255,6 +296,21 @@ def _rows(
                 )
     meant = zip(choices, gains, strict=True)
     return tuple(rows), tuple(replace(one, gain=fmean(mine.values())) for one, mine in meant)
+
+
+def _compared(group: Credited) -> dict[tuple[int, ...], tuple[float, float]]:
+    """Of each context of the choice to speak: how well silence solves the task, and its gain.
+
+    Silence is judged in the same context where it was played there, else by all its plays.
+    """
+    silent = _by_context(group.played.silent, group.silent, Choice.SILENT)
+    spoken = _by_context(group.played.spoken, group.spoken, Choice.SPEAK)
+    result = {}
+    for context, mine in spoken.items():
+        others = silent.get(context, group.silent)
+        gain = fmean(part.total for part in others) - fmean(part.total for part in mine)
+        result[context] = fmean(part.task for part in others), gain
+    return result
 
 
 def _choice(call: Call, group: Credited) -> ChoiceRow:

@@ -93,16 +93,21 @@ class Player:
             return spoken
         quiet = dict.fromkeys(self.choosing, Choice.SILENT)
         first = self.config.train.group
+        if self.remembered:
+            return [*spoken, Job(task, self._setting(0, first, quiet))]
         return spoken + [
-            Job(task, self._setting(0 if self.remembered else step, first + play, quiet))
+            Job(task, self._setting(step, first + play, quiet, draw=play))
             for play in range(self.silent_plays)
         ]
 
-    def _setting(self, step: int, sample: int, choices: Mapping[str, Choice]) -> Setting:
+    def _setting(
+        self, step: int, sample: int, choices: Mapping[str, Choice], draw: int | None = None
+    ) -> Setting:
         return Setting(
             seed=self.config.seed,
             step=step,
             sample=sample,
+            draw=draw,
             training=True,
             choices=choices,
             floor=self.config.silence.floor,
@@ -132,8 +137,10 @@ def make_player(
     fixed = {role for role in team.agents if is_greedy(config, team, role)}
     greedy = fixed.issuperset(role for role in team.agents if role not in choosing)
     plays = (1 if greedy else config.silence.silent_samples) if arms else 0
+    paired = arms and not greedy  # then both arms go through what was drawn before the choice
+    once = set(team.agents).difference(choosing) if paired else fixed
     agents = tuple(
-        replace(a, engine=Once(a.engine)) if a.role in fixed else a for a in roster.agents
+        replace(a, engine=Once(a.engine)) if a.role in once else a for a in roster.agents
     )
     roster = replace(roster, agents=agents)
     return Player(roster, grader, config, choosing, plays, arms and greedy, on_episode)

@@ -95,6 +95,8 @@ class Setting:
     seed: int = 0
     step: int = 0
     sample: int = 0
+    draw: int | None = None
+    """The sample whose draws are repeated while the prompts are the same; None: its own."""
     training: bool = False
     choices: Mapping[str, Choice] = field(default_factory=dict)
     """Role → how its choice to speak is made; free when not named."""
@@ -246,12 +248,13 @@ class Seat:
         allowed: bool,
     ) -> Message:
         agent, setting = self.agent, self.team.setting
+        draw = setting.sample if setting.draw is None else setting.draw
         request = Request(
             messages=messages,
             prompt_ids=_checked(agent, agent.engine.encode(messages)),
             sampling=self._sampling(asked),
             seed=derive_seed(
-                setting.seed, setting.step, self.team.task.id, setting.sample, agent.name, number
+                setting.seed, setting.step, self.team.task.id, draw, agent.name, number
             ),
             silence=self._rule() if allowed else None,
             on_text=None if allowed else asked.on_text,
