@@ -150,13 +150,15 @@ def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tr
     return _team("critic_actor", {"critic": own, "actor": _agent(actor)}, prompts=prompts)
 
 
-def arbitrated(tokens: int = ACTOR_TOKENS, *, third: Tree | None = None, **own: Any) -> Tree:
-    """Two frozen solvers, told different things, and an arbiter who may be silent."""
+def arbitrated(
+    tokens: int = ACTOR_TOKENS, *, solvers: bool = False, third: Tree | None = None, **own: Any
+) -> Tree:
+    """Two solvers, told different things and trained or not, and an arbiter who may be silent."""
     agents = {
-        "actor": _agent(tokens),
-        "second": _agent(tokens, system=OTHER_SOLVER),
+        "actor": _agent(tokens, trained=solvers),
+        "second": _agent(tokens, trained=solvers, system=OTHER_SOLVER),
         **({"third": third} if third else {}),
-        "arbiter": {"system": ARBITER, **_agent(tokens), **own},
+        "arbiter": _agent(tokens, **{"system": ARBITER, **own}),
     }
     return _own("arbitrated", agents)
 
@@ -207,6 +209,11 @@ SECOND: Tree = {
 }
 """The critic told to work the question out too. A hint paid where it was a second solution."""
 ARBITER = "{instruction} Two solutions of your teammates are given. Correct what is wrong in them."
+ARBITER_TOLD = (
+    "{instruction} Two solutions of your teammates are given. Where their answers are the same, "
+    "there is nothing to add; where they differ, correct what is wrong in them."
+)
+"""The arbiter told when it has nothing to say."""
 OTHER_SOLVER = r"Solve the question below in short steps, and put the final answer within \boxed{}."
 """What the second solver is told, so that two greedy solutions of one model differ."""
 LEAN: Tree = {
@@ -281,15 +288,15 @@ def _critic_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
     )
 
 
-def _arbiter_checks(tasks: Tree) -> dict[str, Evaluation]:
+def _arbiter_checks(tasks: Tree, system: str, *, solvers: bool = False) -> dict[str, Evaluation]:
     """Its message is the team's answer and nobody reads it, so there is none to be reworded."""
     wrong = _agent(COMMENT_TOKENS, system=SOLVE_WRONGLY)
     return _on(
         tasks,
         arbiter_alone=solo(trained=True),
-        other_role_prompt=arbitrated(trained=True, system=OTHER_WORDS["arbiter"]),
-        wrong_teammate=arbitrated(trained=True, third=wrong),
-        wrong_teammate_untrained=arbitrated(third=wrong),
+        other_role_prompt=arbitrated(trained=True, solvers=solvers, system=OTHER_WORDS["arbiter"]),
+        wrong_teammate=arbitrated(trained=True, solvers=solvers, third=wrong, system=system),
+        wrong_teammate_untrained=arbitrated(third=wrong, system=system),
     )
 
 
@@ -620,17 +627,20 @@ def _item_2() -> Iterable[Experiment]:
         )
         | _critic_checks(SOME, silent=True, **SECOND),
     )  # fmt: skip
-    for name, title, budget in (
-        ("arbiter", "tokens priced by dual control", {"tokens": ARBITER_BUDGET}),
-        ("turns", "turns priced by dual control, tokens free", {"tokens": None, "turns": 2.5}),
+    turns = {"tokens": None, "turns": 2.5}
+    for name, title, system, budget in (
+        ("arbiter", "tokens priced by dual control", ARBITER, {"tokens": ARBITER_BUDGET}),
+        ("turns", "turns priced by dual control, tokens free", ARBITER, turns),
+        ("told", "turns priced, told to say nothing where both agree", ARBITER_TOLD, turns),
     ):
+        team = arbitrated(TRAINING_ACTOR_TOKENS, trained=True, system=system)
         yield Experiment(
             name=f"silence-{name}",
             item=2,
             title=f"An arbiter that sees two solutions and may be silent, `arms`, {title}",
             minutes=10,
             config=merged(
-                _trained(arbitrated(TRAINING_ACTOR_TOKENS, trained=True), **_SILENT),
+                _trained(team, **_SILENT),
                 {
                     "loss": {"name": "dr_grpo"},
                     "budget": {"control": "dual", "weight_tokens": 0.0, "rate": 0.1, **budget},
@@ -641,8 +651,12 @@ def _item_2() -> Iterable[Experiment]:
                     "train_tasks": {"limit": MANY},
                 },
             ),
-            evaluations=_on(GSM8K, trained=arbitrated(trained=True), untrained=arbitrated())
-            | _arbiter_checks(SOME),
+            evaluations=_on(
+                GSM8K,
+                trained=arbitrated(trained=True, system=system),
+                untrained=arbitrated(system=system),
+            )
+            | _arbiter_checks(SOME, system),
         )  # fmt: skip
 
 
@@ -735,6 +749,35 @@ def _item_3() -> Iterable[Experiment]:
             ),
             seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )
+    for name, title, budget, share in (
+        ("arbiter", "budgets of tokens and turns", {"turns": 2.5}, BUDGET_SHARE),
+        ("arbiter-no-cost", "λ = 0", {"turns": None}, None),
+    ):
+        yield Experiment(
+            name=f"gspo-{name}",
+            item=3,
+            title=f"Agent-GSPO: two solve, a third may speak, one policy, {title}",
+            minutes=8,
+            budget_share=share,
+            config=merged(
+                _trained(arbitrated(TRAINING_ACTOR_TOKENS, trained=True, solvers=True), **_SILENT),
+                {
+                    "budget": {
+                        "control": "dual", "tokens": None, "weight_tokens": 0.0, "rate": 0.1,
+                        **budget,
+                    },
+                    "silence": {
+                        "warmup_steps": 12, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
+                        "silent_samples": 8,
+                    },
+                    "train": {"tasks_per_step": 16},
+                    "train_tasks": {"limit": MANY},
+                    "tasks": {"limit": 128},
+                },
+            ),
+            evaluations=_on(GSM8K, trained=arbitrated(trained=True, solvers=True))
+            | (_arbiter_checks(SOME, ARBITER, solvers=True) if share else {}),
+        )  # fmt: skip
     yield Experiment(
         name="gspo-math",
         item=3,

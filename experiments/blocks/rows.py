@@ -29,7 +29,16 @@ HINT: Row = ("trained hint", "hint", "trained")
 READ: Row = ("trained hint, read", "hint-reader-budget", "trained")
 """The Actor is told to check the hint rather than to solve the question again."""
 DIALOGUE: Row = ("trained dialogue", "gspo", "trained")
-ARBITER: Row = ("two solutions and a trained arbiter", "silence-arbiter", "trained")
+ARBITERS: tuple[Row, ...] = (
+    ("two solutions and a trained arbiter", "silence-arbiter", "trained"),
+    ("two solutions and a trained arbiter, turns priced", "silence-turns", "trained"),
+    ("the same arbiter, told when to be silent", "silence-told", "trained"),
+)
+SOLVERS: Row = ("trained solvers and arbiter", "gspo-arbiter", "trained")
+"""The arbiter's team, all of it trained and sharing one policy."""
+UNTRAINED_ARBITER: Row = (
+    "two solutions and an untrained arbiter", "silence-arbiter", "untrained",
+)  # fmt: skip
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
 ROLES: Row = ("role assignment", "baselines", "role assignment")
@@ -85,10 +94,14 @@ GSM8K: tuple[Row, ...] = (
     ("trained critic with silence, held in the warm-up", "silence-critic", "trained"),
     ("the arbiter's second solver alone", "baselines", "solo in short steps"),
     ("its wrong third one alone", "baselines", "solo told to be wrong"),
-    ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
-    ARBITER,
+    UNTRAINED_ARBITER,
+    ARBITERS[0],
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
-    ("two solutions and a trained arbiter, turns priced", "silence-turns", "trained"),
+    ("two solutions and an untrained arbiter, told when to be silent", "silence-told", "untrained"),
+    *ARBITERS[1:],
+    SOLVERS,
+    ("the same, λ = 0", "gspo-arbiter-no-cost", "trained"),
+    ("its policy alone", "gspo-arbiter", "arbiter alone"),
     DIALOGUE,
     FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
@@ -96,7 +109,8 @@ GSM8K: tuple[Row, ...] = (
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
-    "silence-even", "silence-critic", "silence-arbiter", "silence-turns", "gspo",
+    "silence-even", "silence-critic", "silence-arbiter", "silence-turns", "silence-told",
+    "gspo", "gspo-arbiter",
 )  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
@@ -110,6 +124,8 @@ SILENCES = {
     "silence-critic": "`arms`, warmed up, held, a critic",
     "silence-arbiter": "`arms`, warmed up, held, an arbiter, dual control",
     "silence-turns": "the same, turns priced and not tokens",
+    "silence-told": "the same, told when to be silent",
+    "gspo-arbiter": "an arbiter and its solvers, all trained, dual control",
 }
 CHOOSING = ("hinter", "critic", "arbiter")
 """Who may be silent in those runs."""
