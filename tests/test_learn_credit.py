@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from tacit.economy.reward import Multipliers, RewardSettings
 from tacit.learn.advantage import Difficulty
-from tacit.learn.credit import Batch, CreditSettings, Played, credit
+from tacit.learn.credit import PRIOR_PLAYS, Batch, CreditSettings, Played, credit
 from tacit.learn.metrics import empty_share, step_metrics
+from tacit.learn.silence import ChoiceSettings, choice_step
 from tacit.types import Call, Choice, Episode, Grade, Stop, Usage
 
 PROMPT, MARKER = (7, 8, 9), (1, 2)
@@ -184,47 +186,116 @@ def test_several_silent_plays_are_averaged() -> None:
 
 
 def test_silence_is_judged_where_it_was_played() -> None:
-    """Two contexts of one task, as after two drafts: silence is right in the first alone."""
-    first, other = (1, 1), (2, 2)
+    """Three contexts of one task, as after three drafts: silence was played in two of them."""
+    first, other, alone = (1, 1), (2, 2), (3, 3)
     played = group(
         spoken(0.0, 0.5, prompt=first),
         spoken(1.0, 0.5, prompt=other),
-        spoken(1.0, 0.5, prompt=(3, 3)),
+        spoken(1.0, 0.5, prompt=alone),
         silent=(quiet(1.0, 0.5, first), quiet(0.0, 0.5, other)),
     )
     batch = judged(played, advantage="dr_grpo", solved_weight=0.0)
-    assert [one.gain for one in batch.choices] == pytest.approx([1.0, -1.0, 0.5 - 1.0])
+    whole = 1 / 2 - 2 / 3
+    drawn = [whole + (own - whole) / (1 + PRIOR_PLAYS) for own in (1.0, -1.0, 0.5 - 1.0)]
+    assert [one.gain for one in batch.choices] == pytest.approx(drawn)
     weights = [row.advantage / a for row, a in zip(batch.rows, (-2 / 3, 1 / 3, 1 / 3), strict=True)]
     assert weights == pytest.approx([0.0, 1.0, 0.5])
 
 
+def test_lucky_plays_do_not_outweigh_a_price_that_counts_in_full() -> None:
+    """Speaking costs 0.1 in six contexts of eight and repairs in one: it pays, and is asked for."""
+    contexts = [(i, i) for i in range(8)]
+    loud, alone = [1.0] * 7 + [0.0], [1.0] * 6 + [0.0, 0.0]
+    played = group(
+        *(spoken(r, 0.5, 8, prompt) for r, prompt in zip(loud, contexts, strict=True)),
+        silent=tuple(quiet(r, 0.5, prompt) for r, prompt in zip(alone, contexts, strict=True)),
+    )
+    batch = judged(played, lambda_tokens=1 / 6)
+    gain = torch.tensor([one.gain for one in batch.choices])
+    step = choice_step(torch.tensor(0.5), gain, ChoiceSettings(coefficient=2.0))
+    assert gain.mean() < 0 and step.mean() < 0
+    assert gain[0] > gain[6]
+
+
+def drafted(then: Episode, **draft: Any) -> Episode:
+    return replace(then, calls=(call("critic", **draft), *then.calls))
+
+
 def test_who_spoke_before_the_choice_is_judged_by_both_arms() -> None:
     """The critic drafts, the hinter may speak then; silence is right after the first draft."""
-
-    def drafted(then: Episode) -> Episode:
-        return replace(then, calls=(call("critic"), *then.calls))
-
     p, first, other = 0.25, (1, 1), (2, 2)
     pairs = [(first, 0.0, 1.0), (other, 1.0, 0.0)]
     played = group(
         *(drafted(spoken(loud, p, prompt=context)) for context, loud, _ in pairs),
         silent=tuple(drafted(quiet(alone, p, context)) for context, _, alone in pairs),
     )
-    (credited,) = judged(played, advantage="dr_grpo", gate="always", lambda_tokens=0.1).groups
+    (credited,) = judged(played, advantage="dr_grpo").groups
     assert credited.advantages["hinter"] == pytest.approx((-0.5, 0.5)), "the content's own arm"
     assert credited.advantages["critic"] == pytest.approx((-0.25, 0.25)), "0.25 against 0.75"
 
 
+def test_an_earlier_agent_is_judged_by_its_own_silent_play_though_the_chooser_reads_nothing() -> (
+    None
+):
+    """Two drafts, one prompt of the hinter: silence is right after the first draft alone."""
+    drafts = [{"text": "good", "output_ids": (5, 5, 5)}, {"text": "bad", "output_ids": (6, 6, 6)}]
+    played = group(
+        *(drafted(spoken(0.0, 0.75), **draft) for draft in drafts),
+        silent=tuple(
+            drafted(quiet(alone, 0.75), **draft)
+            for alone, draft in zip((1.0, 0.0), drafts, strict=True)
+        ),
+    )
+    batch = judged(played, advantage="dr_grpo")
+    assert batch.groups[0].advantages["critic"] == pytest.approx((0.375, -0.375))
+    (one,) = batch.choices
+    assert one.gain == pytest.approx(0.5)
+
+
+def test_who_has_no_silent_play_of_its_own_is_compared_by_all_of_them() -> None:
+    """As with fewer plays of silence than of speech: the critic's drafts are all alike good."""
+    contexts = [(i, i) for i in range(4)]
+    played = group(
+        *(drafted(spoken(0.0, 0.5, prompt=context)) for context in contexts),
+        silent=tuple(drafted(quiet(1.0, 0.5, context)) for context in contexts[:2]),
+    )
+    (credited,) = judged(played, advantage="dr_grpo").groups
+    assert credited.advantages["critic"] == pytest.approx((0.0,) * 4)
+
+
 def test_who_speaks_again_after_the_choice_is_judged_by_what_was_said() -> None:
     def reviewed(reward: float) -> Episode:
-        return replace(
-            spoken(reward, 0.5),
-            calls=(call("critic"), *spoken(reward, 0.5).calls[:1], call("critic")),
-        )
+        then = drafted(spoken(reward, 0.5))
+        return replace(then, calls=(*then.calls, call("critic")))
 
-    played = group(reviewed(1.0), reviewed(0.0), silent=(quiet(1.0, 0.5),))
+    played = group(reviewed(1.0), reviewed(0.0), silent=(drafted(quiet(1.0, 0.5)),))
     (credited,) = judged(played, advantage="dr_grpo").groups
     assert credited.advantages["critic"] == pytest.approx((0.5, -0.5))
+
+
+def test_a_chooser_that_is_asked_twice_has_a_choice_in_each_context() -> None:
+    def twice(*prompts: tuple[int, ...]) -> Episode:
+        asked = [
+            call("hinter", choice=Choice.SPEAK, silence_logprob=math.log(0.5), prompt_ids=prompt)
+            for prompt in prompts
+        ]
+        return episode(1.0, *asked)
+
+    batch = judged(group(twice((1, 1), (2, 2)), silent=(quiet(0.0, 0.5, (1, 1)),)))
+    assert [one.gain for one in batch.choices] == pytest.approx([-1.0, -1.0])
+
+
+def test_a_policy_that_chooses_well_scores_what_it_would() -> None:
+    """Silent where its draft is right, and right where it speaks: all right, not half."""
+    sure, first, other = 1.0 - 1e-9, (1, 1), (2, 2)
+    played = group(
+        spoken(0.0, sure, 8, prompt=first),
+        spoken(1.0, 1e-9, 8, prompt=other),
+        silent=(quiet(1.0, sure, first), quiet(0.0, 1e-9, other)),
+    )
+    batch = judged(played)
+    assert step_metrics(batch.groups)["accuracy/policy"] == pytest.approx(1.0)
+    assert batch.groups[0].tokens == pytest.approx((2 + 4 + 8 + 4) / 2)
 
 
 def test_a_question_asked_twice_is_one_choice_with_the_mean_of_its_gains() -> None:

@@ -17,7 +17,6 @@ from tacit.learn.silence import (
     choice_step,
     choice_weight,
     conditioned_logprobs,
-    expected_cost,
     floor_weight,
     floored,
     log_not_silent,
@@ -328,8 +327,7 @@ def test_floor_weights_make_the_behaviour_average_to_the_policy() -> None:
     assert b * floor_weight(p, b, True) + (1 - b) * floor_weight(p, b, False) == pytest.approx(1.0)
 
 
-def test_expected_costs_by_hand() -> None:
-    assert expected_cost(0.25, 100, [200, 400]) == pytest.approx(0.25 * 100 + 0.75 * 300)
+def test_weighted_costs_by_hand() -> None:
     assert weighted_cost([100, 300], [0.2, 1.8]) == pytest.approx((20 + 540) / 2)
     assert weighted_cost([100, 300], [0.0, 0.0]) == 200, "of silence that became certain"
 

@@ -74,7 +74,9 @@ async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
 
     train = config.train
     small = train.model_copy(update={"group": min(GROUP, train.group), "dynamic_sampling": 0})
-    sampled = config.model_copy(update={"train": small})
+    plays = min(small.group, config.silence.silent_samples)  # each has its spoken episode, as then
+    silence = config.silence.model_copy(update={"silent_samples": plays})
+    sampled = config.model_copy(update={"train": small, "silence": silence})
     async with open_stage(sampled, purse.account(note)) as stage:
         common = (stage.test_tasks, config, stage.grader, purse.reached)
         helpers = helpers_of(config, stage.team)
@@ -106,10 +108,11 @@ async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
         talk=talk_left(spoken, quiet, budget, range(train.steps)),
         quiet=quiet,
     )
-    again = min(whole, len(stage.train_tasks)) if trainer.player.remembered else whole
-    arm = Part(
-        name="silent arm", episodes=again * trainer.player.silent_plays, sample=quiet, seconds=0.0
-    )
+    arm = Part(name="silent arm", episodes=0, sample=quiet, seconds=0.0)
+    if trainer.player.remembered:
+        arm = replace(arm, episodes=min(whole, len(stage.train_tasks)))
+    elif trainer.player.silent_plays:
+        arm = replace(arm, episodes=whole * config.silence.silent_samples)
     return [learning, arm, *parts], update_seconds * learning.episodes / len(spoken)
 
 

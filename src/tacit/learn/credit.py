@@ -24,12 +24,14 @@ from tacit.learn.batch import Row
 from tacit.learn.silence import (
     choice_ratio,
     content_weight,
-    expected_cost,
     floor_weight,
     floored,
     weighted_cost,
 )
 from tacit.types import Call, Choice, Episode
+
+PRIOR_PLAYS = 4
+"""How many plays a group's gain counts for in that of one of its contexts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,41 +165,70 @@ def _worth(
 ) -> dict[int, RewardParts]:
     """What the spoken episodes in which a role spoke are worth to it.
 
-    Who is done before the choice to speak is made does not know how it falls: both arms count, by
-    the policy's own probabilities, where silence was played in the same context.
+    Who is done before the choice to speak is made does not know how it falls: both arms count.
     """
-    spoken, silent = parts
-    earned = _by_context(group.silent, silent, Choice.SILENT)
+    spoken, _ = parts
+    either = _either(otherwise(group), parts)
     worth: dict[int, RewardParts] = {}
-    for number, (episode, part) in enumerate(zip(group.spoken, spoken, strict=True)):
-        mine = [call.policy and roles.get(call.agent) == role for call in episode.calls]
-        if not any(mine):
-            continue
-        place = _place(episode, Choice.SPEAK)
-        if place is not None and not any(mine[place:]):
-            choice = episode.calls[place]
-            others = earned.get(choice.prompt_ids, [])
-            p = _p(choice)
-            outcomes = [(p / len(others), other) for other in others]
-            part = mixture([*outcomes, (1.0 - p, part)]) if others else part
-        worth[number] = part
+    for number, episode in enumerate(group.spoken):
+        mine = [bool(call.policy) and roles.get(call.agent) == role for call in episode.calls]
+        if any(mine):
+            place = _place(episode, Choice.SPEAK)
+            before = place is not None and not any(mine[place:])
+            worth[number] = either[number] if before else spoken[number]
     return worth
 
 
-def _by_context(
-    episodes: Sequence[Episode], parts: Sequence[RewardParts], choice: Choice
-) -> dict[tuple[int, ...], list[RewardParts]]:
-    """What was earned after that choice, by the prompt with which it was made."""
-    met: dict[tuple[int, ...], list[RewardParts]] = {}
-    for episode, part in zip(episodes, parts, strict=True):
-        if (place := _place(episode, choice)) is not None:
-            met.setdefault(episode.calls[place].prompt_ids, []).append(part)
-    return met
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """What the policy might have done in the place of speaking."""
+
+    p: float = 0.0
+    """π(silence) where the choice was made."""
+    plays: tuple[int, ...] = ()
+    """The silent plays that show what would have come of it."""
+
+
+def otherwise(group: Played) -> list[Otherwise]:
+    """Of each spoken episode: the silent plays that began as it did, or all where none did."""
+    begun = [_beginning(episode, Choice.SILENT) for episode in group.silent]
+    every = tuple(range(len(begun)))
+    result = []
+    for episode in group.spoken:
+        mine, place = _beginning(episode, Choice.SPEAK), _place(episode, Choice.SPEAK)
+        if place is None or not begun:
+            result.append(Otherwise())
+        else:
+            same = tuple(i for i in every if begun[i] == mine)
+            result.append(Otherwise(_p(episode.calls[place]), same or every))
+    return result
+
+
+def _either(
+    others: Sequence[Otherwise], parts: tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]]
+) -> list[RewardParts]:
+    """What each spoken episode earns and costs on average, the choice left to the policy."""
+    spoken, silent = parts
+    return [
+        mixture([(one.p / len(one.plays), silent[i]) for i in one.plays] + [(1.0 - one.p, part)])
+        if one.plays
+        else part
+        for one, part in zip(others, spoken, strict=True)
+    ]
 
 
 def _place(episode: Episode, choice: Choice) -> int | None:
-    """Which of its calls was made with that choice."""
+    """Which of its calls was the first made with that choice."""
     return next((i for i, c in enumerate(episode.calls) if c.policy and c.choice is choice), None)
+
+
+def _beginning(episode: Episode, choice: Choice) -> tuple[object, ...]:
+    """All that was said before the choice, and what the chooser read."""
+    place = _place(episode, choice)
+    if place is None:
+        return ()
+    said = tuple((call.prompt_ids, call.output_ids, call.text) for call in episode.calls[:place])
+    return (*said, episode.calls[place].prompt_ids)
 
 
 def _credited(
@@ -210,12 +241,11 @@ def _credited(
     chances = [_p(call) for call in _choosing(group.spoken, Choice.SPEAK)]
     p = fmean(chances) if chances else None
     gain = fmean(x.total for x in silent) - fmean(x.total for x in spoken) if silent else None
+    either = _either(otherwise(group), parts)
+    ratios = [_ratio(episode, settings.floor) for episode in group.spoken]
 
     def expected(what: Callable[[RewardParts], float]) -> float:
-        values = [what(part) for part in spoken]
-        if silent and p is not None:
-            return expected_cost(p, fmean(what(part) for part in silent), values)
-        return weighted_cost(values, [_ratio(e, settings.floor) for e in group.spoken])
+        return weighted_cost([what(part) for part in either], ratios)
 
     return Credited(
         played=group,
@@ -301,16 +331,31 @@ def _rows(
 def _compared(group: Credited) -> dict[tuple[int, ...], tuple[float, float]]:
     """Of each context of the choice to speak: how well silence solves the task, and its gain.
 
-    Silence is judged in the same context where it was played there, else by all its plays.
+    Silence is judged in the same context where it was played there, else by all its plays. A gain
+    of few plays is mostly luck, and would be cut by the step's clip where a price counts in full:
+    it is drawn towards the whole group's.
     """
     silent = _by_context(group.played.silent, group.silent, Choice.SILENT)
-    spoken = _by_context(group.played.spoken, group.spoken, Choice.SPEAK)
     result = {}
-    for context, mine in spoken.items():
+    for context, mine in _by_context(group.played.spoken, group.spoken, Choice.SPEAK).items():
         others = silent.get(context, group.silent)
-        gain = fmean(part.total for part in others) - fmean(part.total for part in mine)
+        own = fmean(part.total for part in others) - fmean(part.total for part in mine)
+        known = len(mine) / (len(mine) + PRIOR_PLAYS)
+        gain = known * own + (1.0 - known) * (group.gain or 0.0)
         result[context] = fmean(part.task for part in others), gain
     return result
+
+
+def _by_context(
+    episodes: Sequence[Episode], parts: Sequence[RewardParts], choice: Choice
+) -> dict[tuple[int, ...], list[RewardParts]]:
+    """What was earned after that choice, by the prompt with which it was made."""
+    met: dict[tuple[int, ...], list[RewardParts]] = {}
+    for episode, part in zip(episodes, parts, strict=True):
+        for call in episode.calls:
+            if call.policy and call.choice is choice:
+                met.setdefault(call.prompt_ids, []).append(part)
+    return met
 
 
 def _choice(call: Call, group: Credited) -> ChoiceRow:

@@ -6,7 +6,7 @@ from math import exp
 from statistics import fmean
 
 from tacit.learn.advantage import Difficulty
-from tacit.learn.credit import Credited
+from tacit.learn.credit import Credited, otherwise
 from tacit.types import Call, Choice, Episode
 
 
@@ -42,8 +42,12 @@ def _right(episodes: Iterable[Episode]) -> float:
 
 def _expected_right(group: Credited) -> float:
     """What the policy would score, choosing for itself."""
-    p = group.p_silent or 0.0
-    return p * _right(group.played.silent) + (1 - p) * _right(group.played.spoken)
+    played = group.played
+    scores = []
+    for episode, other in zip(played.spoken, otherwise(played), strict=True):
+        alone = _right(played.silent[i] for i in other.plays) if other.plays else 0.0
+        scores.append(other.p * alone + (1 - other.p) * _right([episode]))
+    return fmean(scores)
 
 
 def _charged(charged: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -137,8 +137,9 @@ def make_player(
     fixed = {role for role in team.agents if is_greedy(config, team, role)}
     greedy = fixed.issuperset(role for role in team.agents if role not in choosing)
     plays = (1 if greedy else config.silence.silent_samples) if arms else 0
-    paired = arms and not greedy  # then both arms go through what was drawn before the choice
-    once = set(team.agents).difference(choosing) if paired else fixed
+    once = fixed
+    if arms and not greedy:
+        once = set(team.agents)  # what is drawn before the choice is drawn for both arms
     agents = tuple(
         replace(a, engine=Once(a.engine)) if a.role in once else a for a in roster.agents
     )

@@ -149,11 +149,6 @@ def floor_weight(p_old: float, sampled: float, silent: bool) -> float:
     return min(2.0, choice_ratio(p_old, sampled, silent))
 
 
-def expected_cost(p: float, silent: float, spoken: Sequence[float]) -> float:
-    """`arms`: p·T_silent + (1−p)·mean T_spoken, the policy's own though both arms were played."""
-    return p * silent + (1.0 - p) * sum(spoken) / len(spoken)
-
-
 def weighted_cost(costs: Sequence[float], ratios: Sequence[float]) -> float:
     """`floor`: mean cost of episodes weighted by the product of their choices' ratios.
 
