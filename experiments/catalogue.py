@@ -151,7 +151,12 @@ def critic(actor: int = ACTOR_TOKENS, prompts: str = "tagged", **own: Any) -> Tr
 
 
 def arbitrated(
-    tokens: int = ACTOR_TOKENS, *, solvers: bool = False, third: Tree | None = None, **own: Any
+    tokens: int = ACTOR_TOKENS,
+    prompts: str = "tagged",
+    *,
+    solvers: bool = False,
+    third: Tree | None = None,
+    **own: Any,
 ) -> Tree:
     """Two solvers, told different things and trained or not, and an arbiter who may be silent."""
     agents = {
@@ -160,7 +165,7 @@ def arbitrated(
         **({"third": third} if third else {}),
         "arbiter": _agent(tokens, **{"system": ARBITER, **own}),
     }
-    return _own("arbitrated", agents)
+    return _own("arbitrated", agents, prompts=prompts)
 
 
 def dialogue(
@@ -209,11 +214,6 @@ SECOND: Tree = {
 }
 """The critic told to work the question out too. A hint paid where it was a second solution."""
 ARBITER = "{instruction} Two solutions of your teammates are given. Correct what is wrong in them."
-ARBITER_TOLD = (
-    "{instruction} Two solutions of your teammates are given. Where their answers are the same, "
-    "there is nothing to add; where they differ, correct what is wrong in them."
-)
-"""The arbiter told when it has nothing to say."""
 OTHER_SOLVER = r"Solve the question below in short steps, and put the final answer within \boxed{}."
 """What the second solver is told, so that two greedy solutions of one model differ."""
 LEAN: Tree = {
@@ -288,15 +288,16 @@ def _critic_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
     )
 
 
-def _arbiter_checks(tasks: Tree, system: str, *, solvers: bool = False) -> dict[str, Evaluation]:
+def _arbiter_checks(tasks: Tree, prompts: str, *, solvers: bool = False) -> dict[str, Evaluation]:
     """Its message is the team's answer and nobody reads it, so there is none to be reworded."""
     wrong = _agent(COMMENT_TOKENS, system=SOLVE_WRONGLY)
+    trained: Tree = {"prompts": prompts, "solvers": solvers, "trained": True}
     return _on(
         tasks,
         arbiter_alone=solo(trained=True),
-        other_role_prompt=arbitrated(trained=True, solvers=solvers, system=OTHER_WORDS["arbiter"]),
-        wrong_teammate=arbitrated(trained=True, solvers=solvers, third=wrong, system=system),
-        wrong_teammate_untrained=arbitrated(third=wrong, system=system),
+        other_role_prompt=arbitrated(**trained, system=OTHER_WORDS["arbiter"]),
+        wrong_teammate=arbitrated(**trained, third=wrong),
+        wrong_teammate_untrained=arbitrated(prompts=prompts, third=wrong),
     )
 
 
@@ -627,13 +628,16 @@ def _item_2() -> Iterable[Experiment]:
         )
         | _critic_checks(SOME, silent=True, **SECOND),
     )  # fmt: skip
-    turns = {"tokens": None, "turns": 2.5}
-    for name, title, system, budget in (
-        ("arbiter", "tokens priced by dual control", ARBITER, {"tokens": ARBITER_BUDGET}),
-        ("turns", "turns priced by dual control, tokens free", ARBITER, turns),
-        ("told", "turns priced, told to say nothing where both agree", ARBITER_TOLD, turns),
+    for name, title, prompts, budget in (
+        ("arbiter", "tokens priced by dual control", "tagged", {"tokens": ARBITER_BUDGET}),
+        (
+            "turns",
+            "turns priced by dual control, tokens free, the role's text last",
+            "role_last",
+            {"tokens": None, "turns": 2.5},
+        ),
     ):
-        team = arbitrated(TRAINING_ACTOR_TOKENS, trained=True, system=system)
+        team = arbitrated(TRAINING_ACTOR_TOKENS, prompts, trained=True)
         yield Experiment(
             name=f"silence-{name}",
             item=2,
@@ -653,10 +657,10 @@ def _item_2() -> Iterable[Experiment]:
             ),
             evaluations=_on(
                 GSM8K,
-                trained=arbitrated(trained=True, system=system),
-                untrained=arbitrated(system=system),
+                trained=arbitrated(prompts=prompts, trained=True),
+                untrained=arbitrated(prompts=prompts),
             )
-            | _arbiter_checks(SOME, system),
+            | _arbiter_checks(SOME, prompts),
         )  # fmt: skip
 
 
@@ -749,34 +753,37 @@ def _item_3() -> Iterable[Experiment]:
             ),
             seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )
-    for name, title, budget, share in (
-        ("arbiter", "budgets of tokens and turns", {"turns": 2.5}, BUDGET_SHARE),
-        ("arbiter-no-cost", "λ = 0", {"turns": None}, None),
+    for name, title, turns in (
+        ("arbiter", "a budget of turns", 2.5),
+        ("arbiter-free", "λ = 0", None),
     ):
+        team = arbitrated(TRAINING_ACTOR_TOKENS, "role_last", trained=True, solvers=True)
+        # A price for tokens would sooner buy an empty second solution than a silent arbiter.
         yield Experiment(
             name=f"gspo-{name}",
             item=3,
             title=f"Agent-GSPO: two solve, a third may speak, one policy, {title}",
             minutes=8,
-            budget_share=share,
             config=merged(
-                _trained(arbitrated(TRAINING_ACTOR_TOKENS, trained=True, solvers=True), **_SILENT),
+                _trained(team, **_SILENT),
                 {
                     "budget": {
-                        "control": "dual", "tokens": None, "weight_tokens": 0.0, "rate": 0.1,
-                        **budget,
+                        "control": "dual", "tokens": None, "weight_tokens": 0.0, "turns": turns,
+                        "rate": 0.1,
                     },
                     "silence": {
                         "warmup_steps": 12, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
                         "silent_samples": 8,
                     },
                     "train": {"tasks_per_step": 16},
-                    "train_tasks": {"limit": MANY},
+                    "train_tasks": {"limit": 800},
                     "tasks": {"limit": 128},
                 },
             ),
-            evaluations=_on(GSM8K, trained=arbitrated(trained=True, solvers=True))
-            | (_arbiter_checks(SOME, ARBITER, solvers=True) if share else {}),
+            evaluations=_on(
+                GSM8K, trained=arbitrated(prompts="role_last", trained=True, solvers=True)
+            )
+            | (_arbiter_checks(SOME, "role_last", solvers=True) if turns else {}),
         )  # fmt: skip
     yield Experiment(
         name="gspo-math",

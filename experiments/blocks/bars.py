@@ -21,10 +21,10 @@ from experiments.blocks.rows import (
     SEVEN,
     SOLO,
     SOLVERS,
-    UNTRAINED_ARBITER,
     UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
     UNTRAINED_HINTS,
+    UNTRAINED_LAST,
     UNTRAINED_READ,
     Row,
     every,
@@ -94,7 +94,7 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
     team = get(results, DIALOGUE)
     yield from _agent_gspo(results, DIALOGUE, UNTRAINED_DIALOGUE)
     if get(results, SOLVERS):
-        yield from _agent_gspo(results, SOLVERS, UNTRAINED_ARBITER)
+        yield from _agent_gspo(results, SOLVERS, UNTRAINED_LAST)
     for row in ARBITERS:
         if get(results, row):
             yield _conditional(results, row)

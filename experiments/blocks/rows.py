@@ -32,13 +32,13 @@ DIALOGUE: Row = ("trained dialogue", "gspo", "trained")
 ARBITERS: tuple[Row, ...] = (
     ("two solutions and a trained arbiter", "silence-arbiter", "trained"),
     ("two solutions and a trained arbiter, turns priced", "silence-turns", "trained"),
-    ("the same arbiter, told when to be silent", "silence-told", "trained"),
 )
 SOLVERS: Row = ("trained solvers and arbiter", "gspo-arbiter", "trained")
 """The arbiter's team, all of it trained and sharing one policy."""
-UNTRAINED_ARBITER: Row = (
-    "two solutions and an untrained arbiter", "silence-arbiter", "untrained",
+UNTRAINED_LAST: Row = (
+    "untrained solvers and arbiter, the role's text last", "silence-turns", "untrained",
 )  # fmt: skip
+"""Its team before training."""
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
 ROLES: Row = ("role assignment", "baselines", "role assignment")
@@ -94,13 +94,13 @@ GSM8K: tuple[Row, ...] = (
     ("trained critic with silence, held in the warm-up", "silence-critic", "trained"),
     ("the arbiter's second solver alone", "baselines", "solo in short steps"),
     ("its wrong third one alone", "baselines", "solo told to be wrong"),
-    UNTRAINED_ARBITER,
+    ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
     ARBITERS[0],
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
-    ("two solutions and an untrained arbiter, told when to be silent", "silence-told", "untrained"),
+    UNTRAINED_LAST,
     *ARBITERS[1:],
     SOLVERS,
-    ("the same, λ = 0", "gspo-arbiter-no-cost", "trained"),
+    ("the same, λ = 0", "gspo-arbiter-free", "trained"),
     ("its policy alone", "gspo-arbiter", "arbiter alone"),
     DIALOGUE,
     FINE_TUNED,
@@ -109,7 +109,7 @@ GSM8K: tuple[Row, ...] = (
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
-    "silence-even", "silence-critic", "silence-arbiter", "silence-turns", "silence-told",
+    "silence-even", "silence-critic", "silence-arbiter", "silence-turns",
     "gspo", "gspo-arbiter",
 )  # fmt: skip
 SILENCES = {
@@ -123,8 +123,7 @@ SILENCES = {
     "silence-hard": "the same, hints learned where silence fails",
     "silence-critic": "`arms`, warmed up, held, a critic",
     "silence-arbiter": "`arms`, warmed up, held, an arbiter, dual control",
-    "silence-turns": "the same, turns priced and not tokens",
-    "silence-told": "the same, told when to be silent",
+    "silence-turns": "the same, turns priced and not tokens, the role's text last",
     "gspo-arbiter": "an arbiter and its solvers, all trained, dual control",
 }
 CHOOSING = ("hinter", "critic", "arbiter")
