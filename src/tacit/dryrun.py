@@ -74,7 +74,8 @@ async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
 
     train = config.train
     small = train.model_copy(update={"group": min(GROUP, train.group), "dynamic_sampling": 0})
-    plays = min(small.group, config.silence.silent_samples)  # each has its spoken episode, as then
+    # each play of the silent arm goes with a spoken episode, as in the run
+    plays = min(small.group, config.silence.silent_samples)
     silence = config.silence.model_copy(update={"silent_samples": plays})
     sampled = config.model_copy(update={"train": small, "silence": silence})
     async with open_stage(sampled, purse.account(note)) as stage:
