@@ -9,7 +9,8 @@ import torch
 
 from tacit.economy.reward import Multipliers, RewardSettings
 from tacit.learn.advantage import Difficulty
-from tacit.learn.credit import PRIOR_PLAYS, Batch, CreditSettings, Played, credit
+from tacit.learn.arms import PRIOR_PLAYS, Played
+from tacit.learn.credit import Batch, CreditSettings, credit
 from tacit.learn.metrics import empty_share, step_metrics
 from tacit.learn.silence import ChoiceSettings, choice_step
 from tacit.types import Call, Choice, Episode, Grade, Stop, Usage
@@ -160,7 +161,7 @@ def test_arms_give_one_choice_a_context_with_its_gain_and_p() -> None:
     assert one.log_p == pytest.approx(math.log(0.25))
     assert (one.prompt_ids, one.marker_ids, one.policy) == (PROMPT, MARKER, "team")
     assert [row.context for row in batch.rows] == [0, 0, 0]
-    assert batch.groups[0].gain == one.gain and batch.groups[0].p_silent == pytest.approx(0.25)
+    assert batch.groups[0].gain == pytest.approx(one.gain)
 
 
 def test_the_silent_arm_is_charged_but_is_no_row_and_no_part_of_the_baseline() -> None:
@@ -377,7 +378,7 @@ def test_free_choice_has_no_weights_and_silence_is_a_row_as_any_other() -> None:
     assert [row.weight for row in batch.rows] == [1.0, 1.0]
     assert batch.rows[0].silent and batch.rows[0].output_ids == MARKER
     assert batch.groups[0].tokens == pytest.approx(2.5)
-    assert batch.groups[0].gain is None and batch.groups[0].p_silent is None
+    assert batch.groups[0].gain is None
 
 
 @pytest.mark.parametrize(

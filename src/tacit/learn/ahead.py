@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tacit.learn.credit import Played
+from tacit.learn.arms import Played
 from tacit.types import Episode
 
 

@@ -5,7 +5,7 @@ Pure bookkeeping over episodes; the formulas are in `economy.reward`, `advantage
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, prod
+from math import prod
 from statistics import fmean
 
 from tacit.economy.reward import (
@@ -13,12 +13,21 @@ from tacit.economy.reward import (
     Multipliers,
     RewardParts,
     RewardSettings,
-    mixture,
     repetition,
     reward_group,
 )
 from tacit.engine.silence import log_others
 from tacit.learn.advantage import ESTIMATORS, Difficulty, Group, difficulty
+from tacit.learn.arms import (
+    Otherwise,
+    Played,
+    choice_place,
+    compared,
+    either,
+    gain_of_silence,
+    otherwise,
+    silence_chance,
+)
 from tacit.learn.batch import Choice as ChoiceRow
 from tacit.learn.batch import Row
 from tacit.learn.silence import (
@@ -29,19 +38,6 @@ from tacit.learn.silence import (
     weighted_cost,
 )
 from tacit.types import Call, Choice, Episode
-
-PRIOR_PLAYS = 4
-"""How many plays a group's gain counts for in that of one of its contexts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """The episodes of one task in one step. `silent` is the other arm, empty unless `arms`."""
-
-    task_id: str
-    level: str
-    spoken: tuple[Episode, ...]
-    silent: tuple[Episode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +63,8 @@ class Credited:
     advantages: Mapping[str, tuple[float, ...]]
     """Role → one number per spoken episode; 0 where the role did not speak in it."""
     difficulty: Difficulty
-    p_silent: float | None
-    """Mean π(silence) over the choices of `arms`."""
+    otherwise: tuple[Otherwise, ...]
+    """Of each spoken episode, what the policy might have done instead."""
     gain: float | None
     """mean R_silent − mean R_spoken, where both arms were played."""
     tokens: float
@@ -113,17 +109,28 @@ def episode_cost(episode: Episode, settings: CreditSettings) -> EpisodeCost:
     )
 
 
-def _rewarded(
-    group: Played, multipliers: Multipliers, settings: CreditSettings
-) -> tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Rewarded:
+    """The rewards of one group."""
+
+    spoken: tuple[RewardParts, ...]
+    silent: tuple[RewardParts, ...]
+    otherwise: tuple[Otherwise, ...]
+    either: list[RewardParts]
+    """Of the spoken episodes, had the policy made the choice."""
+
+
+def _rewarded(group: Played, multipliers: Multipliers, settings: CreditSettings) -> _Rewarded:
     costs = [episode_cost(episode, settings) for episode in (*group.spoken, *group.silent)]
     parts = reward_group(costs, multipliers, settings.reward)
-    return parts[: len(group.spoken)], parts[len(group.spoken) :]
+    spoken, silent = parts[: len(group.spoken)], parts[len(group.spoken) :]
+    others = otherwise(group)
+    return _Rewarded(spoken, silent, others, either(others, spoken, silent))
 
 
 def _advantages(
     played: Sequence[Played],
-    rewarded: Sequence[tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]]],
+    rewarded: Sequence[_Rewarded],
     roles: Mapping[str, str],
     estimator: str,
 ) -> list[dict[str, tuple[float, ...]]]:
@@ -158,129 +165,53 @@ def _group(parts: Sequence[RewardParts]) -> Group:
 
 
 def _worth(
-    group: Played,
-    parts: tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]],
-    role: str,
-    roles: Mapping[str, str],
+    group: Played, parts: _Rewarded, role: str, roles: Mapping[str, str]
 ) -> dict[int, RewardParts]:
     """What the spoken episodes in which a role spoke are worth to it.
 
     Who is done before the choice to speak is made does not know how it falls: both arms count.
     """
-    spoken, _ = parts
-    either = _either(otherwise(group), parts)
     worth: dict[int, RewardParts] = {}
     for number, episode in enumerate(group.spoken):
         mine = [bool(call.policy) and roles.get(call.agent) == role for call in episode.calls]
         if any(mine):
-            place = _place(episode, Choice.SPEAK)
+            place = choice_place(episode, Choice.SPEAK)
             before = place is not None and not any(mine[place:])
-            worth[number] = either[number] if before else spoken[number]
+            worth[number] = (parts.either if before else parts.spoken)[number]
     return worth
-
-
-@dataclass(frozen=True, slots=True)
-class Otherwise:
-    """What the policy might have done in the place of speaking."""
-
-    p: float = 0.0
-    """π(silence) where the choice was made."""
-    plays: tuple[int, ...] = ()
-    """The silent plays that show what would have come of it."""
-
-
-def otherwise(group: Played) -> list[Otherwise]:
-    """Of each spoken episode: the silent plays that began as it did, or all where none did."""
-    begun = [_beginning(episode, Choice.SILENT) for episode in group.silent]
-    every = tuple(range(len(begun)))
-    result = []
-    for episode in group.spoken:
-        mine, place = _beginning(episode, Choice.SPEAK), _place(episode, Choice.SPEAK)
-        if place is None or not begun:
-            result.append(Otherwise())
-        else:
-            same = tuple(i for i in every if begun[i] == mine)
-            result.append(Otherwise(_p(episode.calls[place]), same or every))
-    return result
-
-
-def _either(
-    others: Sequence[Otherwise], parts: tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]]
-) -> list[RewardParts]:
-    """What each spoken episode earns and costs on average, the choice left to the policy."""
-    spoken, silent = parts
-    return [
-        mixture([(one.p / len(one.plays), silent[i]) for i in one.plays] + [(1.0 - one.p, part)])
-        if one.plays
-        else part
-        for one, part in zip(others, spoken, strict=True)
-    ]
-
-
-def _place(episode: Episode, choice: Choice) -> int | None:
-    """Which of its calls was the first made with that choice."""
-    return next((i for i, c in enumerate(episode.calls) if c.policy and c.choice is choice), None)
-
-
-def _beginning(episode: Episode, choice: Choice) -> tuple[object, ...]:
-    """All that was said before the choice, and what the chooser read."""
-    place = _place(episode, choice)
-    if place is None:
-        return ()
-    said = tuple((call.prompt_ids, call.output_ids, call.text) for call in episode.calls[:place])
-    return (*said, episode.calls[place].prompt_ids)
 
 
 def _credited(
     group: Played,
-    parts: tuple[tuple[RewardParts, ...], tuple[RewardParts, ...]],
+    parts: _Rewarded,
     advantages: dict[str, tuple[float, ...]],
     settings: CreditSettings,
 ) -> Credited:
-    spoken, silent = parts
-    chances = [_p(call) for call in _choosing(group.spoken, Choice.SPEAK)]
-    p = fmean(chances) if chances else None
-    gain = fmean(x.total for x in silent) - fmean(x.total for x in spoken) if silent else None
-    either = _either(otherwise(group), parts)
     ratios = [_ratio(episode, settings.floor) for episode in group.spoken]
 
     def expected(what: Callable[[RewardParts], float]) -> float:
-        return weighted_cost([what(part) for part in either], ratios)
+        return weighted_cost([what(part) for part in parts.either], ratios)
 
     return Credited(
         played=group,
-        spoken=spoken,
-        silent=silent,
+        spoken=parts.spoken,
+        silent=parts.silent,
+        otherwise=parts.otherwise,
         advantages=advantages,
-        difficulty=difficulty([part.task for part in spoken]),
-        p_silent=p,
-        gain=gain,
+        difficulty=difficulty([part.task for part in parts.spoken]),
+        gain=gain_of_silence(parts.spoken, parts.silent) if parts.silent else None,
         tokens=expected(lambda part: part.raw.tokens),
         turns=expected(lambda part: part.raw.turns),
         money=expected(lambda part: part.raw.money),
     )
 
 
-def _choosing(episodes: Sequence[Episode], choice: Choice) -> list[Call]:
-    return [
-        call
-        for episode in episodes
-        for call in episode.calls
-        if call.policy and call.choice is choice and call.silence_logprob is not None
-    ]
-
-
-def _p(call: Call) -> float:
-    """π(silence) as the engine saw it."""
-    assert call.silence_logprob is not None
-    return exp(call.silence_logprob)
-
-
 def _ratio(episode: Episode, floor: float) -> float:
     """Product of π/b over the choices of one episode under `floor`; 1 elsewhere."""
     return prod(
-        choice_ratio(_p(call), floored(_p(call), floor), call.silent)
-        for call in _choosing([episode], Choice.FLOOR)
+        choice_ratio(silence_chance(call), floored(silence_chance(call), floor), call.silent)
+        for call in episode.calls
+        if call.policy and call.choice is Choice.FLOOR and call.silence_logprob is not None
     )
 
 
@@ -294,7 +225,7 @@ def _rows(
     """Of each choice, by group: two tasks may ask the same question."""
     sequences: dict[tuple[object, ...], int] = {}
     for place, group in enumerate(groups):
-        compared = _compared(group)
+        known = compared(group.played, group.spoken, group.silent)
         for number, episode in enumerate(group.played.spoken):
             for turn, call in enumerate(episode.calls):
                 role = roles.get(call.agent)
@@ -308,7 +239,7 @@ def _rows(
                         choices.append(_choice(call, group))
                         gains.append({})
                     context = contexts[key]
-                    alone, gains[context][place] = compared[call.prompt_ids]
+                    alone, gains[context][place] = known[call.prompt_ids]
                     counts = content_weight(alone, settings.solved_weight)
                 unit = _unit(settings.sequence, (place, number, call.policy), call, turn)
                 rows.append(
@@ -326,36 +257,6 @@ def _rows(
                 )
     meant = zip(choices, gains, strict=True)
     return tuple(rows), tuple(replace(one, gain=fmean(mine.values())) for one, mine in meant)
-
-
-def _compared(group: Credited) -> dict[tuple[int, ...], tuple[float, float]]:
-    """Of each context of the choice to speak: how well silence solves the task, and its gain.
-
-    Silence is judged in the same context where it was played there, else by all its plays. A gain
-    of few plays is mostly luck, and would be cut by the step's clip where a price counts in full:
-    it is drawn towards the whole group's.
-    """
-    silent = _by_context(group.played.silent, group.silent, Choice.SILENT)
-    result = {}
-    for context, mine in _by_context(group.played.spoken, group.spoken, Choice.SPEAK).items():
-        others = silent.get(context, group.silent)
-        own = fmean(part.total for part in others) - fmean(part.total for part in mine)
-        known = len(mine) / (len(mine) + PRIOR_PLAYS)
-        gain = known * own + (1.0 - known) * (group.gain or 0.0)
-        result[context] = fmean(part.task for part in others), gain
-    return result
-
-
-def _by_context(
-    episodes: Sequence[Episode], parts: Sequence[RewardParts], choice: Choice
-) -> dict[tuple[int, ...], list[RewardParts]]:
-    """What was earned after that choice, by the prompt with which it was made."""
-    met: dict[tuple[int, ...], list[RewardParts]] = {}
-    for episode, part in zip(episodes, parts, strict=True):
-        for call in episode.calls:
-            if call.policy and call.choice is choice:
-                met.setdefault(call.prompt_ids, []).append(part)
-    return met
 
 
 def _choice(call: Call, group: Credited) -> ChoiceRow:
@@ -392,7 +293,7 @@ def _engine_logprobs(call: Call) -> tuple[float, ...]:
 
 def _weight(call: Call, floor: float) -> float:
     if call.choice is Choice.FLOOR and call.silence_logprob is not None:
-        return floor_weight(_p(call), floored(_p(call), floor), call.silent)
+        return floor_weight(silence_chance(call), floored(silence_chance(call), floor), call.silent)
     return 1.0
 
 

@@ -6,7 +6,7 @@ from math import exp
 from statistics import fmean
 
 from tacit.learn.advantage import Difficulty
-from tacit.learn.credit import Credited, otherwise
+from tacit.learn.credit import Credited
 from tacit.types import Call, Choice, Episode
 
 
@@ -44,7 +44,7 @@ def _expected_right(group: Credited) -> float:
     """What the policy would score, choosing for itself."""
     played = group.played
     scores = []
-    for episode, other in zip(played.spoken, otherwise(played), strict=True):
+    for episode, other in zip(played.spoken, group.otherwise, strict=True):
         alone = _right(played.silent[i] for i in other.plays) if other.plays else 0.0
         scores.append(other.p * alone + (1 - other.p) * _right([episode]))
     return fmean(scores)

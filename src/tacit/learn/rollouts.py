@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from tacit.config import Config, SilenceConfig, TeamConfig
 from tacit.engine.once import Once
 from tacit.errors import ConfigError, RunError
-from tacit.learn.credit import Played
+from tacit.learn.arms import Played
 from tacit.rollout import Grader, Job, play_all
 from tacit.session import is_greedy
 from tacit.team.roster import Roster

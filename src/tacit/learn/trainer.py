@@ -23,8 +23,9 @@ from tacit.errors import SpendCap
 from tacit.evaluate import Summary, evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.ahead import Rollout
+from tacit.learn.arms import Played
 from tacit.learn.checkpoint import Checkpoints
-from tacit.learn.credit import Batch, CreditSettings, Played, credit
+from tacit.learn.credit import Batch, CreditSettings, credit
 from tacit.learn.journal import REPLAYED, Journal
 from tacit.learn.learners import Learners
 from tacit.learn.metrics import empty_share, step_metrics
