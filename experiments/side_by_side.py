@@ -91,6 +91,8 @@ class SideBySide:
         """
         with self._lock:
             self._waiting.clear()
+            self._parked.clear()
+            self._tries = dict.fromkeys(self._tries, TRIES)  # nor again what ends to be continued
             for process in self._running.values():
                 process.send_signal(signal.SIGINT)
 

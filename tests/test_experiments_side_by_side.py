@@ -11,6 +11,15 @@ import pytest
 from experiments.__main__ import main
 from experiments.side_by_side import SideBySide
 
+SLEEPS = """
+import pathlib, sys, time
+try:
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(75)
+"""
+
 
 class Scripted:
     """Each name ends with its codes, one after the other; there is time to begin so many."""
@@ -98,13 +107,15 @@ def test_an_interrupt_ends_those_that_run_and_begins_no_other(tmp_path: Path) ->
             while not awake.exists():  # an interpreter interrupted while it starts ends with 1
                 time.sleep(0.01)
             raise KeyboardInterrupt
-        sleeps = f"import pathlib, time; pathlib.Path({str(awake)!r}).touch(); time.sleep(60)"
-        return [sys.executable, "-c", sleeps]
+        if name == "parks":
+            return [sys.executable, "-c", "raise SystemExit(75)"]
+        return [sys.executable, "-c", SLEEPS, str(awake)]
 
     runs = SideBySide(command, tmp_path / "logs", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
-        runs.run(["sleeps", "breaks", "never"], at_once=2)
-    assert begun == ["sleeps", "breaks"] and runs._ends["sleeps"] < 0
+        runs.run(["sleeps", "parks", "breaks", "never"], at_once=2)
+    assert begun == ["sleeps", "parks", "breaks"], "nor again what was to be continued"
+    assert runs._ends["sleeps"] == runs._ends["parks"] == 75
 
 
 @pytest.mark.parametrize("bad", ["smoke@x", "smoke@", "smok@1", "smoke@0"])
