@@ -628,13 +628,15 @@ def _item_2() -> Iterable[Experiment]:
         )
         | _critic_checks(SOME, silent=True, **SECOND),
     )  # fmt: skip
-    for name, title, prompts, budget in (
-        ("arbiter", "tokens priced by dual control", "tagged", {"tokens": ARBITER_BUDGET}),
+    for name, title, prompts, budget, tasks, warm_up in (
+        ("arbiter", "tokens priced by dual control", "tagged", {"tokens": ARBITER_BUDGET}, 32, 16),
         (
             "turns",
             "turns priced by dual control, tokens free, the role's text last",
             "role_last",
             {"tokens": None, "turns": 2.5},
+            16,
+            20,
         ),
     ):
         team = arbitrated(TRAINING_ACTOR_TOKENS, prompts, trained=True)
@@ -649,10 +651,11 @@ def _item_2() -> Iterable[Experiment]:
                     "loss": {"name": "dr_grpo"},
                     "budget": {"control": "dual", "weight_tokens": 0.0, "rate": 0.1, **budget},
                     "silence": {
-                        "warmup_steps": 16, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
+                        "warmup_steps": warm_up, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
                     },
-                    "train": {"steps": 64},
+                    "train": {"steps": 64, "tasks_per_step": tasks},
                     "train_tasks": {"limit": MANY},
+                    "tasks": {"limit": 8 * tasks},
                 },
             ),
             evaluations=_on(

@@ -20,6 +20,9 @@ from tacit.learn.policy import Policy
 from tacit.learn.score import score
 from tacit.learn.silence import ChoiceSettings, asked_change, choice_loss, silence_logit
 
+MOST = 32
+"""Contexts that one update is made from, evenly taken: a choice is a few numbers to learn, and each
+look at all of them costs as much as a pass over the whole batch."""
 STEPS = 4
 """Descents of one update at most."""
 SETTLED = 0.1
@@ -58,6 +61,7 @@ class Chooser:
         choices = [choice for choice in choices if math.isfinite(choice.log_p)]
         if not choices:
             return
+        choices = choices[:: math.ceil(len(choices) / MOST)]
         old_C = torch.tensor([choice.log_p for choice in choices])
         gain_C = torch.tensor([choice.gain for choice in choices])
         owed = None if train else self.missed

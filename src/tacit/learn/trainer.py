@@ -294,15 +294,15 @@ class Trainer:
         self.run.write_json(f"evals/{name}.json", summary.to_json())
         numbers = {"eval/accuracy": summary.accuracy.mean, "eval/tokens": summary.generated.mean}
         self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
-        self._remember(summary)
+        self._remember(summary, sum(e.turns for e in episodes) / max(1, len(episodes)))
         self.state.owed = False
 
-    def _remember(self, summary: Summary) -> None:
-        """Within the budget first, then accuracy, then fewer tokens."""
+    def _remember(self, summary: Summary, turns: float) -> None:
+        """Within the budgets first, then accuracy, then fewer tokens."""
         tokens = summary.generated.mean
-        rank = [self._within(tokens), summary.accuracy.mean, -tokens]
+        rank = [self._within(tokens, turns), summary.accuracy.mean, -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
-            self.state.best = {"step": self.state.step, "rank": rank}
+            self.state.best = {"step": self.state.step, "rank": rank, "turns": turns}
             self.state.worse = 0
             return
         self.state.worse += 1
@@ -311,11 +311,12 @@ class Trainer:
             self.state.stopped = f"no better evaluation in {patience}"
             self.on_note(f"stopped: {self.state.stopped}")
 
-    def _within(self, tokens: float) -> bool:
-        """Under fixed prices the budget is but the unit they are counted in."""
+    def _within(self, tokens: float, turns: float) -> bool:
+        """Under fixed prices a budget is but the unit they are counted in."""
         budget = self.stage.config.budget
-        free = budget.tokens is None or budget.control == "fixed"
-        return free or tokens <= OVER_BUDGET * (budget.tokens or 0.0)
+        spent = ((tokens, budget.tokens), (turns, budget.turns))
+        fixed = budget.control == "fixed"
+        return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
 
     def _save(self) -> None:
         sizes = {name: _size(self.run.path / name) for name in REPLAYED}
@@ -336,8 +337,8 @@ class Trainer:
             return False
         self.state = State.from_json(tree)
         if self.state.best:  # as it is judged today, whatever it was when it was saved
-            rank = self.state.best["rank"]
-            self.state.best["rank"] = [self._within(-rank[2]), *rank[1:]]
+            rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
+            self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
         self.sampler.position = self.state.position
         self.ahead = Rollout.from_json(tree["ahead"]) if tree.get("ahead") else None
         for engine in self.stage.trained_engines:
