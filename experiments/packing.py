@@ -31,14 +31,15 @@ DTYPES = ("none", "bfloat16", "float32")
 def pack(run: Path, out: Path, *, optimizer: str = "none", keep: str = "both") -> list[Path]:
     """Write `NAME.tar.00`, `NAME.tar.01`, …; keep: best, last or both checkpoints.
 
-    Where both are too large the last is kept, from which the run can go on, and counts as the best
-    until a better one comes.
+    Where both are too large, the best is kept of a run whose training is over, as that is what is
+    measured. Else it is the last, from which the run can go on, and it counts as the best until a
+    better one comes.
     """
     if not run.is_dir():
         raise ConfigError(f"`{run}` is not a run folder")
     data = _packed(run, optimizer, keep)
     if len(data) > TOTAL_BYTES and keep == "both":
-        data = _packed(run, optimizer, "last")
+        data = _packed(run, optimizer, "best" if (run / "trained.json").exists() else "last")
     if len(data) > TOTAL_BYTES:
         raise ConfigError(
             f"{run.name} packs to {len(data) / 2**20:.0f} MiB, over {TOTAL_BYTES // 2**20}: "

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from experiments import joining, packing, records, result, tables
 from experiments.__main__ import main
@@ -401,6 +401,28 @@ def test_packing_keeps_what_it_says(
     monkeypatch.setattr(packing, "TOTAL_BYTES", 20_000)
     with pytest.raises(ConfigError, match="lower rank"):
         packing.pack(order.folder, tmp_path / "large")
+
+
+@pytest.mark.parametrize(("trained", "kept"), [(True, 1), (False, 2)])
+def test_where_one_checkpoint_fits_it_is_the_one_still_needed(
+    trained: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, state = tmp_path / "some-s0", {"files": {"policy-team.safetensors": ""}}
+    for step, which in ((1, "best"), (2, "last")):
+        folder = run / "train" / "checkpoints" / f"step-{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps(state))
+        save_file({"w": torch.full((4096,), step)}, folder / "policy-team.safetensors")
+        (folder.parent / f"{which}.json").write_text(json.dumps({"step": step}))
+    if trained:
+        (run / "trained.json").write_text("{}")
+    both = b"".join(part.read_bytes() for part in packing.pack(run, tmp_path / "both"))
+    monkeypatch.setattr(packing, "TOTAL_BYTES", len(both) - 1)
+    parts = packing.pack(run, tmp_path / "one")
+    (folder,) = packing.unpack(parts, tmp_path / "there")
+    saved = list((folder / "train" / "checkpoints").glob("step-*"))
+    assert [path.name for path in saved] == [f"step-{kept:06d}"]
+    assert load_file(saved[0] / "policy-team.safetensors")["w"][0] == kept
 
 
 # --- outcomes ------------------------------------------------------------------------------------
