@@ -374,8 +374,13 @@ async def test_other_teams_and_settings_train_too(changed: dict[str, Any], tmp_p
 
 
 @pytest.mark.parametrize(("control", "within"), [("dual", False), ("fixed", True)])
-def test_a_fixed_price_has_no_budget_to_keep_to(control: str, within: bool) -> None:
-    config = parse_config({"budget": {"control": control, "tokens": 400, "weight_tokens": 0.1}})
+@pytest.mark.parametrize(("tokens", "turns"), [(502.0, 2.0), (420.0, 2.9)])
+def test_a_checkpoint_keeps_to_its_budgets_unless_prices_are_fixed(
+    control: str, within: bool, tokens: float, turns: float
+) -> None:
+    config = parse_config({"budget": {"control": control, "tokens": 400, "turns": 2.5}})
     trainer: Any = SimpleNamespace(stage=SimpleNamespace(config=config))
-    assert Trainer._within(trainer, 502.0) is within
-    assert Trainer._within(trainer, 420.0)
+    assert Trainer._within(trainer, tokens, turns) is within
+    assert Trainer._within(trainer, 420.0, 2.7)
+    trainer.stage.config = parse_config({"budget": {"control": control}})
+    assert Trainer._within(trainer, tokens, turns)
