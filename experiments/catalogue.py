@@ -154,18 +154,34 @@ def arbitrated(
     tokens: int = ACTOR_TOKENS,
     prompts: str = "tagged",
     *,
-    solvers: bool = False,
     third: Tree | None = None,
     **own: Any,
 ) -> Tree:
-    """Two solvers, told different things and trained or not, and an arbiter who may be silent."""
+    """Two frozen solvers, told different things, and an arbiter who may be silent."""
     agents = {
-        "actor": _agent(tokens, trained=solvers),
-        "second": _agent(tokens, trained=solvers, system=OTHER_SOLVER),
+        "actor": _agent(tokens),
+        "second": _agent(tokens, system=OTHER_SOLVER),
         **({"third": third} if third else {}),
         "arbiter": _agent(tokens, **{"system": ARBITER, **own}),
     }
     return _own("arbitrated", agents, prompts=prompts)
+
+
+def second_opinion(
+    tokens: int = ACTOR_TOKENS,
+    *,
+    trained: bool = False,
+    second: Tree | None = None,
+    paraphraser: Tree | None = None,
+) -> Tree:
+    """Three agents, one policy where it is trained; the second alone may be silent."""
+    agents = {
+        "actor": _agent(tokens, trained=trained),
+        "second": _agent(tokens, trained=trained, system=DOUBT) | (second or {}),
+        **({"paraphraser": paraphraser} if paraphraser else {}),
+        "arbiter": _agent(tokens, trained=trained),
+    }
+    return _own("second_opinion", agents, prompts=SECOND_PROMPTS)
 
 
 def dialogue(
@@ -203,6 +219,7 @@ OTHER_WORDS = {
     "and say where their solution goes wrong.",
     "arbiter": "Your teammates have solved this question twice. {instruction} Put right whatever "
     "they got wrong.",
+    "doubt": "{instruction} Your teammate has tried already. Put right whatever is wrong with it.",
     "agent": "You, {agent}, work on this question with your team. Contribute something useful in "
     "a few words.",
 }
@@ -216,6 +233,10 @@ SECOND: Tree = {
 ARBITER = "{instruction} Two solutions of your teammates are given. Correct what is wrong in them."
 OTHER_SOLVER = r"Solve the question below in short steps, and put the final answer within \boxed{}."
 """What the second solver is told, so that two greedy solutions of one model differ."""
+DOUBT = "{instruction} A teammate's solution is given. Correct it if it is wrong."
+SECOND_PROMPTS = "tagged"
+SECOND_TURNS = 1.5
+"""One solution, and two turns more on a quarter of the problems."""
 LEAN: Tree = {
     "system": "Write the calculations that solve the question below, one short line each.",
     "max_tokens": SHORT_TOKENS,
@@ -288,16 +309,30 @@ def _critic_checks(tasks: Tree, **changed: Any) -> dict[str, Evaluation]:
     )
 
 
-def _arbiter_checks(tasks: Tree, prompts: str, *, solvers: bool = False) -> dict[str, Evaluation]:
+def _arbiter_checks(tasks: Tree, prompts: str) -> dict[str, Evaluation]:
     """Its message is the team's answer and nobody reads it, so there is none to be reworded."""
     wrong = _agent(COMMENT_TOKENS, system=SOLVE_WRONGLY)
-    trained: Tree = {"prompts": prompts, "solvers": solvers, "trained": True}
+    trained: Tree = {"prompts": prompts, "trained": True}
     return _on(
         tasks,
         arbiter_alone=solo(trained=True),
         other_role_prompt=arbitrated(**trained, system=OTHER_WORDS["arbiter"]),
         wrong_teammate=arbitrated(**trained, third=wrong),
         wrong_teammate_untrained=arbitrated(prompts=prompts, third=wrong),
+    )
+
+
+def _second_checks(tasks: Tree) -> dict[str, Evaluation]:
+    """The wrong teammate takes the second's seat, so that the other two have to withstand it."""
+    wrong = _agent(COMMENT_TOKENS, trained=False, silent=False, system=SOLVE_WRONGLY)
+    reworded: Tree = {"system": OTHER_WORDS["doubt"]}
+    return _on(
+        tasks,
+        policy_alone=solo(trained=True),
+        reworded=second_opinion(trained=True, paraphraser=_PARAPHRASER),
+        other_role_prompt=second_opinion(trained=True, second=reworded),
+        wrong_teammate=second_opinion(trained=True, second=wrong),
+        wrong_teammate_untrained=second_opinion(second=wrong),
     )
 
 
@@ -757,18 +792,17 @@ def _item_3() -> Iterable[Experiment]:
             seeds=(0, 1, 2) if name in ("two-updates", "grpo-two-updates") else (0,),
         )
     for name, title, turns in (
-        ("arbiter", "a budget of turns", 2.5),
-        ("arbiter-free", "λ = 0", None),
+        ("second", "a budget of turns", SECOND_TURNS),
+        ("second-free", "λ = 0", None),
     ):
-        team = arbitrated(TRAINING_ACTOR_TOKENS, "role_last", trained=True, solvers=True)
-        # A price for tokens would sooner buy an empty second solution than a silent arbiter.
+        # A price for tokens would sooner buy an empty second solution than silence.
         yield Experiment(
             name=f"gspo-{name}",
             item=3,
-            title=f"Agent-GSPO: two solve, a third may speak, one policy, {title}",
-            minutes=8,
+            title=f"Agent-GSPO: one solves, a second may doubt it, a third decides, {title}",
+            minutes=7,
             config=merged(
-                _trained(team, **_SILENT),
+                _trained(second_opinion(TRAINING_ACTOR_TOKENS, trained=True), **_SILENT),
                 {
                     "budget": {
                         "control": "dual", "tokens": None, "weight_tokens": 0.0, "turns": turns,
@@ -783,10 +817,8 @@ def _item_3() -> Iterable[Experiment]:
                     "tasks": {"limit": 128},
                 },
             ),
-            evaluations=_on(
-                GSM8K, trained=arbitrated(prompts="role_last", trained=True, solvers=True)
-            )
-            | (_arbiter_checks(SOME, "role_last", solvers=True) if turns else {}),
+            evaluations=_on(GSM8K, trained=second_opinion(trained=True))
+            | (_on(GSM8K, untrained=second_opinion()) | _second_checks(SOME) if turns else {}),
         )  # fmt: skip
     yield Experiment(
         name="gspo-math",

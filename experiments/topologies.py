@@ -1,8 +1,9 @@
 """Teams of the experiments alone.
 
 Most test a trained team's honesty: messages or role texts reworded, a wrong teammate. Each of those
-is the shipped topology with one thing changed, so that a difference has one cause. One is a team of
-its own: an arbiter, who sees whether two solutions agree before it chooses to speak.
+is the shipped topology with one thing changed, so that a difference has one cause. Two are teams of
+their own: an arbiter, who sees whether two solutions agree before it chooses to speak, and a second
+opinion, whose silence saves all that would have followed.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -98,6 +99,17 @@ async def _arbitrated(task: Task, team: Team) -> Message:
     return solutions[0] if word.silent else word
 
 
+async def _second_opinion(task: Task, team: Team) -> Message:
+    """One agent solves the question. A second may contradict it; then a third weighs both."""
+    first = await team.actor.ask(task.question)
+    other = await team.second.ask(task.question, draft=first, round=1)
+    if other.silent:
+        return first
+    if team.has("paraphraser"):
+        other = await _reworded(other, team, 1)
+    return await team.arbiter.ask(task.question, solutions=[first, other], round=2)
+
+
 async def _dialogue_reworded(task: Task, team: Team, rounds: int = 2) -> Message:
     agents = team.all("agent")
     said = await _talk(task, agents, rounds, lambda message, n: _reworded(message, team, n))
@@ -188,6 +200,16 @@ arbitrated = Topology(
         "arbiter": Role(part="critic", may_be_silent=True),
     },
     summary="two solutions, and an arbiter who may say a better one",
+)
+second_opinion = Topology(
+    play=_second_opinion,
+    roles={
+        **_ACTOR,
+        "second": Role(part="critic", may_be_silent=True),
+        "paraphraser": Role(part="speaker", optional=True),
+        "arbiter": Role(part="selector"),
+    },
+    summary="one solution, a second where that is not trusted, and then a third who decides",
 )
 dialogue_reworded = Topology(
     play=_dialogue_reworded,

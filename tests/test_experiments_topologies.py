@@ -90,6 +90,25 @@ async def test_a_third_solver_is_heard_by_the_arbiter_alone() -> None:
     assert user(episode.calls[-1]).count("</solution>") == 3
 
 
+async def test_a_second_opinion_costs_a_third_turn_and_silence_neither() -> None:
+    scripts = {"actor": ["it is 41"], "second": ["no: 42"], "arbiter": [r"\boxed{42}"]}
+    episode = await play(scripted(f"{HERE}:second_opinion", scripts))
+    assert order(episode) == [("actor", "solver"), ("second", "critic"), ("arbiter", "selector")]
+    assert "it is 41" in user(episode.calls[1])
+    assert all(words in user(episode.calls[2]) for words in ("it is 41", "no: 42"))
+    assert episode.answer == r"\boxed{42}" and episode.turns == 3
+
+    trusted = {"actor": ["first"], "second": [SILENT], "arbiter": []}
+    episode = await play(scripted(f"{HERE}:second_opinion", trusted))
+    assert episode.answer == "first" and episode.turns == 1
+
+
+async def test_a_second_opinion_can_be_reworded_on_its_way() -> None:
+    scripts = {"actor": ["41"], "second": ["no"], "paraphraser": ["nay"], "arbiter": ["42"]}
+    episode = await play(scripted(f"{HERE}:second_opinion", scripts))
+    assert "nay" in user(episode.calls[-1]) and "no" not in user(episode.calls[-1]).split()
+
+
 async def test_the_actor_hears_the_wrong_comment_and_then_the_critic() -> None:
     scripts = {"actor": REVISED, "saboteur": ["it is 41"], "critic": ["it is right"]}
     episode = await play(scripted(CRITIC_DISPUTED, scripts, saboteur={"system": MISJUDGE}))

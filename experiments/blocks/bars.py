@@ -18,14 +18,14 @@ from experiments.blocks.rows import (
     READ,
     REFINE,
     ROLES,
+    SECOND,
     SEVEN,
     SOLO,
-    SOLVERS,
     UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
     UNTRAINED_HINTS,
-    UNTRAINED_LAST,
     UNTRAINED_READ,
+    UNTRAINED_SECOND,
     Row,
     every,
     get,
@@ -93,8 +93,8 @@ def _test(results: Results, row: Row, team: Measured | None) -> Difference | Non
 def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
     team = get(results, DIALOGUE)
     yield from _agent_gspo(results, DIALOGUE, UNTRAINED_DIALOGUE)
-    if get(results, SOLVERS):
-        yield from _agent_gspo(results, SOLVERS, UNTRAINED_LAST)
+    if get(results, SECOND):
+        yield from _agent_gspo(results, SECOND, UNTRAINED_SECOND)
     for row in ARBITERS:
         if get(results, row):
             yield _conditional(results, row)

@@ -33,12 +33,9 @@ ARBITERS: tuple[Row, ...] = (
     ("two solutions and a trained arbiter", "silence-arbiter", "trained"),
     ("two solutions and a trained arbiter, turns priced", "silence-turns", "trained"),
 )
-SOLVERS: Row = ("trained solvers and arbiter", "gspo-arbiter", "trained")
-"""The arbiter's team, all of it trained and sharing one policy."""
-UNTRAINED_LAST: Row = (
-    "untrained solvers and arbiter, the role's text last", "silence-turns", "untrained",
-)  # fmt: skip
-"""Its team before training."""
+SECOND: Row = ("trained second opinion", "gspo-second", "trained")
+"""One policy for three, of whom the second chooses whether it needs more than the first."""
+UNTRAINED_SECOND: Row = ("untrained second opinion", "gspo-second", "untrained")
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
 ROLES: Row = ("role assignment", "baselines", "role assignment")
@@ -97,11 +94,13 @@ GSM8K: tuple[Row, ...] = (
     ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
     ARBITERS[0],
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
-    UNTRAINED_LAST,
-    *ARBITERS[1:],
-    SOLVERS,
-    ("the same, λ = 0", "gspo-arbiter-free", "trained"),
-    ("its policy alone", "gspo-arbiter", "arbiter alone"),
+    ("two solutions and an untrained arbiter, the role's text last", "silence-turns", "untrained"),
+    ARBITERS[1],
+    ("its arbiter alone, turns priced", "silence-turns", "arbiter alone"),
+    UNTRAINED_SECOND,
+    SECOND,
+    ("the same, λ = 0", "gspo-second-free", "trained"),
+    ("its policy alone", "gspo-second", "policy alone"),
     DIALOGUE,
     FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
@@ -110,7 +109,7 @@ TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
     "silence-even", "silence-critic", "silence-arbiter", "silence-turns",
-    "gspo", "gspo-arbiter",
+    "gspo", "gspo-second",
 )  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
@@ -124,9 +123,9 @@ SILENCES = {
     "silence-critic": "`arms`, warmed up, held, a critic",
     "silence-arbiter": "`arms`, warmed up, held, an arbiter, dual control",
     "silence-turns": "the same, turns priced and not tokens, the role's text last",
-    "gspo-arbiter": "an arbiter and its solvers, all trained, dual control",
+    "gspo-second": "a second opinion, all three trained, turns priced",
 }
-CHOOSING = ("hinter", "critic", "arbiter")
+CHOOSING = ("hinter", "critic", "second", "arbiter")
 """Who may be silent in those runs."""
 SEVEN: dict[str, tuple[Row, ...]] = {
     "gsm8k": (("GSM8K", "gspo", "trained"),),

@@ -10,7 +10,6 @@ from experiments.blocks.rows import (
     MISSING,
     SILENCES,
     SOLO,
-    first_curve,
     get,
     interval,
     percent,
@@ -30,12 +29,13 @@ def silence_table(results: Results) -> str:
         if not training or not team:
             continue
         curves = training["curves"]
+        chooser = next(role for role in CHOOSING if f"silence/{role}" in curves)
         rows.append(
             (
                 label,
                 str(training["steps"]),
-                _course(first_curve(curves, [f"silence/{role}" for role in CHOOSING]), 100.0),
-                _course(first_curve(curves, [f"tokens/{role}" for role in CHOOSING]), 1.0),
+                _course(curves[f"silence/{chooser}"], 100.0),
+                _course(curves.get(f"tokens/{chooser}", ()), 1.0),
                 percent(float(np.nanmean(silent_share(team)))),
                 interval(team.accuracy),
                 points(difference(solo, team)) if solo else "",
