@@ -181,7 +181,7 @@ def second_opinion(
         **({"paraphraser": paraphraser} if paraphraser else {}),
         "arbiter": _agent(tokens, trained=trained),
     }
-    return _own("second_opinion", agents, prompts=SECOND_PROMPTS)
+    return _own("second_opinion", agents)
 
 
 def dialogue(
@@ -233,10 +233,11 @@ SECOND: Tree = {
 ARBITER = "{instruction} Two solutions of your teammates are given. Correct what is wrong in them."
 OTHER_SOLVER = r"Solve the question below in short steps, and put the final answer within \boxed{}."
 """What the second solver is told, so that two greedy solutions of one model differ."""
-DOUBT = "{instruction} A teammate's solution is given. Correct it if it is wrong."
-SECOND_PROMPTS = "tagged"
-SECOND_TURNS = 1.5
-"""One solution, and two turns more on a quarter of the problems."""
+DOUBT = "A teammate's solution is given. If it is wrong, give the right one. {instruction}"
+"""Told so an untrained second mostly speaks, and is the likelier silent where the solution is right
+(in 70 % of pairs of 32 validation tasks)."""
+SECOND_TURNS = 1.3
+"""One solution, and two turns more on 15 % of the problems: half of what three turns cost."""
 LEAN: Tree = {
     "system": "Write the calculations that solve the question below, one short line each.",
     "max_tokens": SHORT_TOKENS,
@@ -806,13 +807,12 @@ def _item_3() -> Iterable[Experiment]:
                 {
                     "budget": {
                         "control": "dual", "tokens": None, "weight_tokens": 0.0, "turns": turns,
-                        "rate": 0.1,
                     },
                     "silence": {
-                        "warmup_steps": 12, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
+                        "warmup_steps": 10, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
                         "silent_samples": 8,
                     },
-                    "train": {"tasks_per_step": 16},
+                    "train": {"steps": 44, "tasks_per_step": 12},
                     "train_tasks": {"limit": 800},
                     "tasks": {"limit": 128},
                 },
