@@ -570,6 +570,23 @@ def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
 
 
+def test_a_choice_is_learned_from_few_contexts_evenly_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    updater, prompts = make_updater(), [ids(seed, 6) for seed in range(7)]
+    choices = make_choices(updater.policy, prompts, gain=0.5)
+    looked: set[tuple[int, ...]] = set()
+
+    def watched(module: Any, said: Any) -> Any:
+        looked.update(tuple(prompt) for prompt, _ in said)
+        return score(module, said)
+
+    monkeypatch.setattr("tacit.learn.choosing.MOST", 3)
+    monkeypatch.setattr("tacit.learn.choosing.score", watched)
+    updater.update(make_rows(2), choices, train_choice=True)
+    assert looked == {prompts[0], prompts[2], prompts[4]}
+
+
 def test_any_other_error_of_a_step_is_not_taken_for_a_lack_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,8 +21,8 @@ from tacit.learn.score import score
 from tacit.learn.silence import ChoiceSettings, asked_change, choice_loss, silence_logit
 
 MOST = 32
-"""Contexts that one update is made from, evenly taken: a choice is a few numbers to learn, and each
-look at all of them costs as much as a pass over the whole batch."""
+"""Contexts that one update is made from: with one for every episode, looking at all of them again
+and again would take several times as long as learning what is said."""
 STEPS = 4
 """Descents of one update at most."""
 SETTLED = 0.1
@@ -47,10 +47,11 @@ class Chooser:
     """What the last update of a warm-up missed, on average over its contexts."""
 
     def present(self, choices: Sequence[Choice], tokens: int) -> list[Choice]:
-        """With p as the weights have it now; an engine's may be off in the last bits.
+        """Those that count, with p as the weights have it now: an engine's may be a little off.
 
         `tokens`: how many are computed together, here and in `step`.
         """
+        choices = _evenly(choices)
         with torch.no_grad():
             log_p_C = _Contexts(self.policy, choices, tokens).look()
         known = zip(choices, log_p_C.tolist(), strict=True)
@@ -58,10 +59,9 @@ class Chooser:
 
     def step(self, choices: Sequence[Choice], *, train: bool, tokens: int) -> None:
         """p to where the gains ask it to be or, unless it is to `train`, back to where it was."""
-        choices = [choice for choice in choices if math.isfinite(choice.log_p)]
+        choices = _evenly([choice for choice in choices if math.isfinite(choice.log_p)])
         if not choices:
             return
-        choices = choices[:: math.ceil(len(choices) / MOST)]
         old_C = torch.tensor([choice.log_p for choice in choices])
         gain_C = torch.tensor([choice.gain for choice in choices])
         owed = None if train else self.missed
@@ -202,6 +202,12 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
     """How far to go, in units of the step that led from `before` to `after`, were it all linear."""
     moved_C = before_C - after_C
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
+
+
+def _evenly(choices: Sequence[Choice]) -> list[Choice]:
+    """As many as an update is made from, so that every task has its share."""
+    size = min(MOST, len(choices))
+    return [choices[i * len(choices) // size] for i in range(size)]
 
 
 def _parts(choices: Sequence[Choice], tokens: int) -> list[list[int]]:
