@@ -373,6 +373,17 @@ async def test_other_teams_and_settings_train_too(changed: dict[str, Any], tmp_p
             assert not name.endswith("engine_gap") or value < (0.05 if floored else 1e-3)
 
 
+@pytest.mark.parametrize(("warmup", "said"), [(1, False), (2, True)])
+async def test_a_warm_up_as_long_as_the_run_is_pointed_out(
+    warmup: int, said: bool, tmp_path: Path
+) -> None:
+    config = tiny_config(silence={"warmup_steps": warmup}, train={"steps": 2, "evaluate_every": 0})
+    notes: list[str] = []
+    async with open_stage(config) as stage:
+        await Trainer(stage, RunFolder(tmp_path), on_note=notes.append).train()
+    assert any("silence.warmup_steps" in note for note in notes) is said
+
+
 @pytest.mark.parametrize(("control", "within"), [("dual", False), ("fixed", True)])
 @pytest.mark.parametrize(("tokens", "turns"), [(502.0, 2.0), (420.0, 2.9)])
 def test_a_checkpoint_keeps_to_its_budgets_unless_prices_are_fixed(

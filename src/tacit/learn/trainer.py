@@ -42,6 +42,10 @@ from tacit.runfolder import RunFolder
 from tacit.session import prices_of
 from tacit.types import Task
 
+NEVER_CHARGED = (
+    "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
+    "and the choice to speak is not trained"
+)
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
 
@@ -94,6 +98,8 @@ class Trainer:
         resumed = await self._resume()
         if not resumed:
             await self._check_budgets()
+            if self.state.warmup.limit >= config.train.steps:
+                self.on_note(NEVER_CHARGED)
         elif self.state.stopped:
             self.on_note(f"stopped after step {self.state.step}: {self.state.stopped}")
         elif self.state.step:
