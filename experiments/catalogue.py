@@ -236,8 +236,9 @@ OTHER_SOLVER = r"Solve the question below in short steps, and put the final answ
 DOUBT = "A teammate's solution is given. If it is wrong, give the right one. {instruction}"
 """Told so an untrained second mostly speaks, and is the likelier silent where the solution is right
 (in 70 % of pairs of 32 validation tasks)."""
-SECOND_TURNS = 1.3
-"""One solution, and two turns more on 15 % of the problems: half of what three turns cost."""
+SECOND_TURNS = 1.8
+"""One solution, and two turns more on 40 % of the problems. Nearer to 1, a price that has gone too
+far would come back too slowly."""
 LEAN: Tree = {
     "system": "Write the calculations that solve the question below, one short line each.",
     "max_tokens": SHORT_TOKENS,
@@ -801,18 +802,22 @@ def _item_3() -> Iterable[Experiment]:
             name=f"gspo-{name}",
             item=3,
             title=f"Agent-GSPO: one solves, a second may doubt it, a third decides, {title}",
-            minutes=7,
+            minutes=12,
             config=merged(
                 _trained(second_opinion(TRAINING_ACTOR_TOKENS, trained=True), **_SILENT),
                 {
                     "budget": {
                         "control": "dual", "tokens": None, "weight_tokens": 0.0, "turns": turns,
+                        "rate": 0.01,
                     },
                     "silence": {
-                        "warmup_steps": 10, "warmup_gain": WORTH_SAYING, "coefficient": 2.0,
+                        "warmup_steps": 10, "warmup_gain": WORTH_SAYING, "coefficient": 1.0,
                         "silent_samples": 8,
                     },
-                    "train": {"steps": 44, "tasks_per_step": 12},
+                    "train": {
+                        "steps": 44, "tasks_per_step": 12, "evaluate_every": 8,
+                        "checkpoint_every": 8,
+                    },
                     "train_tasks": {"limit": 800},
                     "tasks": {"limit": 128},
                 },

@@ -373,6 +373,18 @@ async def test_other_teams_and_settings_train_too(changed: dict[str, Any], tmp_p
             assert not name.endswith("engine_gap") or value < (0.05 if floored else 1e-3)
 
 
+async def test_the_turns_of_an_evaluation_are_kept_with_the_best(tmp_path: Path) -> None:
+    config = tiny_config(budget={"turns": 1.5}, train={"steps": 1, "evaluate_every": 1})
+    await run_training(config, tmp_path, as_json=True)
+    turns = {
+        int(line["step"]): line["eval/turns"] for line in records(tmp_path) if "eval/turns" in line
+    }
+    assert turns.keys() == {0, 1} and all(1.0 <= value <= 2.0 for value in turns.values())
+    best = Checkpoints(tmp_path / "checkpoints").state(1)["best"]
+    assert best["turns"] == turns[best["step"]]
+    assert best["rank"][0] is (best["turns"] <= 1.1 * 1.5)
+
+
 @pytest.mark.parametrize(("warmup", "said"), [(1, False), (2, True)])
 async def test_a_warm_up_as_long_as_the_run_is_pointed_out(
     warmup: int, said: bool, tmp_path: Path

@@ -15,17 +15,17 @@ from experiments.blocks.rows import (
     FINE_TUNED,
     HINT,
     NOTHING,
+    OPINION,
     READ,
     REFINE,
     ROLES,
-    SECOND,
     SEVEN,
     SOLO,
     UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
     UNTRAINED_HINTS,
+    UNTRAINED_OPINION,
     UNTRAINED_READ,
-    UNTRAINED_SECOND,
     Row,
     every,
     get,
@@ -35,7 +35,7 @@ from experiments.blocks.rows import (
     silent_share,
     table,
 )
-from experiments.records import Difference, Measured, Results, difference, on_shared
+from experiments.records import Array, Difference, Measured, Results, difference, on_shared
 
 MOSTLY, SELDOM = 6, 2
 """Right answers of eight that make a problem one that the agent solves, or one that it fails."""
@@ -93,8 +93,8 @@ def _test(results: Results, row: Row, team: Measured | None) -> Difference | Non
 def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
     team = get(results, DIALOGUE)
     yield from _agent_gspo(results, DIALOGUE, UNTRAINED_DIALOGUE)
-    if get(results, SECOND):
-        yield from _agent_gspo(results, SECOND, UNTRAINED_SECOND)
+    if get(results, OPINION):
+        yield from _agent_gspo(results, OPINION, UNTRAINED_OPINION)
     for row in ARBITERS:
         if get(results, row):
             yield _conditional(results, row)
@@ -126,25 +126,36 @@ def _agent_gspo(results: Results, mine: Row, untrained: Row) -> Iterable[tuple[s
 
 def _conditional(results: Results, row: Row) -> tuple[str, str, str]:
     """Whether silence is the more frequent the less the problem asks for help."""
-    team = get(results, row)
     claim = (
         f"{row[0]}: silent more often on problems that one agent solves in {MOSTLY} of 8 "
         f"samples or more than on those it solves in {SELDOM} or fewer"
     )
+    quiet = _quiet(results, get(results, row))
+    if quiet is None:
+        return claim, "", NOTHING
+    easy, hard = quiet
+    error = (easy.var(ddof=1) / len(easy) + hard.var(ddof=1) / len(hard)) ** 0.5
+    gap = float(easy.mean() - hard.mean())
+    shown = f"{_mean(easy)} % of messages against {_mean(hard)} %"
+    if before := _quiet(results, results.measured(row[1], "untrained")):
+        shown += f"; untrained {_mean(before[0])} against {_mean(before[1])} %"
+    return claim, shown, _verdict(gap > 1.96 * error)
+
+
+def _quiet(results: Results, team: Measured | None) -> tuple[Array, Array] | None:
+    """The share of silent messages on each problem, of those mostly solved and seldom solved."""
     sampled = get(results, CONSISTENCY)
     if not (team and sampled):
-        return claim, "", NOTHING
+        return None
     team, sampled = on_shared(team, sampled)
     quiet_T, solved_T = silent_share(team).mean(0), sampled.column("right_calls")[0]
     known_T = ~np.isnan(quiet_T)
-    easy = quiet_T[known_T & (solved_T >= MOSTLY)]
-    hard = quiet_T[known_T & (solved_T <= SELDOM)]
-    if min(len(easy), len(hard)) < 2:
-        return claim, "", NOTHING
-    error = (easy.var(ddof=1) / len(easy) + hard.var(ddof=1) / len(hard)) ** 0.5
-    gap = float(easy.mean() - hard.mean())
-    shown = f"{percent(float(easy.mean()))} % of messages against {percent(float(hard.mean()))} %"
-    return claim, shown, _verdict(gap > 1.96 * error)
+    easy, hard = known_T & (solved_T >= MOSTLY), known_T & (solved_T <= SELDOM)
+    return (quiet_T[easy], quiet_T[hard]) if min(easy.sum(), hard.sum()) > 1 else None
+
+
+def _mean(values: Array) -> str:
+    return percent(float(values.mean()))
 
 
 def _share(team: Measured | None, other: Measured | None) -> float | None:

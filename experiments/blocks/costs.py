@@ -5,10 +5,10 @@ from typing import Any
 
 from experiments.blocks.rows import (
     CONSISTENCY,
-    GSM8K,
     HINT,
     MISSING,
     READ,
+    SERIOUS,
     every,
     get,
     percent,
@@ -20,7 +20,7 @@ from experiments.records import Measured, Results, on_shared
 
 def frontier_table(results: Results) -> str:
     """On the problems that all teams were measured on: who is beaten in both, and by whom."""
-    teams = on_shared(*every(results, GSM8K))
+    teams = on_shared(*every(results, SERIOUS))
     rows, best = [], -1.0
     for team in sorted(teams, key=lambda t: (t.generated, -t.accuracy.mean)):
         on = team.accuracy.mean > best

@@ -33,9 +33,9 @@ ARBITERS: tuple[Row, ...] = (
     ("two solutions and a trained arbiter", "silence-arbiter", "trained"),
     ("two solutions and a trained arbiter, turns priced", "silence-turns", "trained"),
 )
-SECOND: Row = ("trained second opinion", "gspo-second", "trained")
+OPINION: Row = ("trained second opinion", "gspo-second", "trained")
 """One policy for three, of whom the second chooses whether it needs more than the first."""
-UNTRAINED_SECOND: Row = ("untrained second opinion", "gspo-second", "untrained")
+UNTRAINED_OPINION: Row = ("untrained second opinion", "gspo-second", "untrained")
 UNTRAINED_DIALOGUE: Row = ("untrained dialogue", "baselines-dialogue", "untrained, gsm8k")
 CONSISTENCY: Row = ("self-consistency (8)", "baselines", "self-consistency")
 ROLES: Row = ("role assignment", "baselines", "role assignment")
@@ -43,6 +43,7 @@ REFINE: Row = ("self-refine", "baselines-costly", "self refine")
 DEBATE: Row = ("debate (3 agents, 2 rounds)", "baselines-dialogue", "debate")
 EVO: Row = ("EvoAgent", "baselines-costly", "EvoAgent")
 FINE_TUNED: Row = ("Actor fine-tuned", "actor-finetune", "trained")
+WRONG: Row = ("its wrong third one alone", "baselines", "solo told to be wrong")
 GSM8K: tuple[Row, ...] = (
     SOLO,
     *UNTRAINED_HINTS,
@@ -90,21 +91,23 @@ GSM8K: tuple[Row, ...] = (
     ("the same, hints learned where silence fails", "silence-hard", "trained"),
     ("trained critic with silence, held in the warm-up", "silence-critic", "trained"),
     ("the arbiter's second solver alone", "baselines", "solo in short steps"),
-    ("its wrong third one alone", "baselines", "solo told to be wrong"),
+    WRONG,
     ("two solutions and an untrained arbiter", "silence-arbiter", "untrained"),
     ARBITERS[0],
     ("its arbiter alone", "silence-arbiter", "arbiter alone"),
     ("two solutions and an untrained arbiter, the role's text last", "silence-turns", "untrained"),
     ARBITERS[1],
     ("its arbiter alone, turns priced", "silence-turns", "arbiter alone"),
-    UNTRAINED_SECOND,
-    SECOND,
+    UNTRAINED_OPINION,
+    OPINION,
     ("the same, λ = 0", "gspo-second-free", "trained"),
     ("its policy alone", "gspo-second", "policy alone"),
     DIALOGUE,
     FINE_TUNED,
     ("trained hint, SmolLM2-135M", "hint-small", "trained"),
 )
+SERIOUS = tuple(row for row in GSM8K if row is not WRONG)
+"""Those that try to be right."""
 TRAINED = (
     "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
     "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
@@ -146,7 +149,10 @@ SEVEN: dict[str, tuple[Row, ...]] = {
 DIALOGUE_RUNS = tuple(
     name
     for name, one in EXPERIMENTS.items()
-    if name.startswith("gspo") and one.item == 3 and name != "gspo-math"
+    if name.startswith("gspo")
+    and one.item == 3
+    and name != "gspo-math"
+    and one.config["team"]["topology"] == "dialogue"
 )
 """The dialogue on GSM8K, and its controls."""
 MATHS: tuple[str, ...] = ("math500", "amc23", "minerva_math", "olympiadbench", "aime24")
@@ -155,7 +161,7 @@ MATHS: tuple[str, ...] = ("math500", "amc23", "minerva_math", "olympiadbench", "
 def teams_on(benchmark: str) -> tuple[Row, ...]:
     """Every team that is measured on a benchmark."""
     if benchmark == "gsm8k":
-        return GSM8K
+        return SERIOUS
     rows: list[Row] = []
     if benchmark in SEVEN:
         rows += [

@@ -29,12 +29,12 @@ def silence_table(results: Results) -> str:
         if not training or not team:
             continue
         curves = training["curves"]
-        chooser = next(role for role in CHOOSING if f"silence/{role}" in curves)
+        chooser = next((role for role in CHOOSING if f"silence/{role}" in curves), "")
         rows.append(
             (
                 label,
                 str(training["steps"]),
-                _course(curves[f"silence/{chooser}"], 100.0),
+                _course(curves.get(f"silence/{chooser}", ()), 100.0),
                 _course(curves.get(f"tokens/{chooser}", ()), 1.0),
                 percent(float(np.nanmean(silent_share(team)))),
                 interval(team.accuracy),

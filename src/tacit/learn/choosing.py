@@ -205,7 +205,7 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
 
 
 def _evenly(choices: Sequence[Choice]) -> list[Choice]:
-    """As many as an update is made from, so that every task has its share."""
+    """As many as an update is made from, from all over the batch."""
     size = min(MOST, len(choices))
     return [choices[i * len(choices) // size] for i in range(size)]
 

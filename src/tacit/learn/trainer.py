@@ -20,7 +20,7 @@ from tacit.economy.budget import (
 from tacit.economy.meter import Meter
 from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
-from tacit.evaluate import Summary, evaluate_team, summarise
+from tacit.evaluate import evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.ahead import Rollout
 from tacit.learn.arms import Played
@@ -298,15 +298,20 @@ class Trainer:
             name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)
         )
         self.run.write_json(f"evals/{name}.json", summary.to_json())
-        numbers = {"eval/accuracy": summary.accuracy.mean, "eval/tokens": summary.generated.mean}
+        turns = [episode.turns for episode in episodes if episode.grade]
+        numbers = {
+            "eval/accuracy": summary.accuracy.mean,
+            "eval/tokens": summary.generated.mean,
+            "eval/turns": sum(turns) / max(1, len(turns)),
+        }
         self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
-        self._remember(summary, sum(e.turns for e in episodes) / max(1, len(episodes)))
+        self._remember(numbers)
         self.state.owed = False
 
-    def _remember(self, summary: Summary, turns: float) -> None:
+    def _remember(self, numbers: Mapping[str, float]) -> None:
         """Within the budgets first, then accuracy, then fewer tokens."""
-        tokens = summary.generated.mean
-        rank = [self._within(tokens, turns), summary.accuracy.mean, -tokens]
+        tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
+        rank = [self._within(tokens, turns), numbers["eval/accuracy"], -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
             self.state.best = {"step": self.state.step, "rank": rank, "turns": turns}
             self.state.worse = 0
