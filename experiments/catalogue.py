@@ -234,8 +234,7 @@ ARBITER = "{instruction} Two solutions of your teammates are given. Correct what
 OTHER_SOLVER = r"Solve the question below in short steps, and put the final answer within \boxed{}."
 """What the second solver is told, so that two greedy solutions of one model differ."""
 DOUBT = "A teammate's solution is given. If it is wrong, give the right one. {instruction}"
-"""Told so an untrained second mostly speaks, and is the likelier silent where the solution is right
-(in 70 % of pairs of 32 validation tasks)."""
+"""Told so, an untrained second mostly speaks: π(silence) is 15 % on 32 validation tasks."""
 SECOND_TURNS = 1.8
 """One solution, and two turns more on 40 % of the problems. Nearer to 1, a price that has gone too
 far would come back too slowly."""
