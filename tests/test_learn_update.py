@@ -570,6 +570,31 @@ def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
 
 
+def test_small_changes_of_a_choice_are_made_and_add_up() -> None:
+    updater, prompts = make_updater(), [ids(seed, 6) for seed in range(4)]
+    chooser, policy = updater.chooser, updater.policy
+    for _ in range(36):  # into reach, by one at a time
+        chooser.step(make_choices(policy, prompts, gain=0.0), train=True, tokens=512)
+    before = logits_of(policy, prompts)
+    assert min(before) > -3.3
+    for _ in range(10):
+        choices = make_choices(policy, prompts, gain=0.0)
+        small = [replace(one, gain=gain_for(one, 0.05, updater.silence)) for one in choices]
+        chooser.step(small, train=True, tokens=512)
+    assert fmean(logits_of(policy, prompts)) == pytest.approx(fmean(before) + 0.5, abs=0.2)
+
+
+def logits_of(policy: Policy, prompts: list[tuple[int, ...]]) -> list[float]:
+    return [silence_logit(torch.tensor(p)).item() for p in log_p_of(policy, prompts)]
+
+
+def gain_for(choice: Choice, change: float, silence: SilenceConfig) -> float:
+    """What silence must gain there for logit p to be asked to change by so much."""
+    p = math.exp(choice.log_p)
+    weight = max(p * (1 - p), silence.least_weight)
+    return change * 0.1 / (silence.coefficient * weight)
+
+
 def test_a_choice_is_learned_from_few_contexts_evenly_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,8 +25,9 @@ MOST = 32
 and again would take several times as long as learning what is said."""
 STEPS = 4
 """Descents of one update at most."""
-SETTLED = 0.1
-"""Root mean square of what is left to do on logit p at which it is done."""
+SETTLED, HELD = 0.02, 0.1
+"""Root mean square of what is left to do on logit p at which it is done: what many small gains ask
+for adds up over updates, and in a warm-up what is missed on average is owed."""
 FARTHEST = 2.0
 """How many times as far as the first guess, which is half-way, the line search may go."""
 NEAR_ENOUGH = 0.1
@@ -67,7 +68,7 @@ class Chooser:
         owed = None if train else self.missed
         change_C = asked_change(old_C, gain_C, self._settings(), owed=owed)
         contexts = _Contexts(self.policy, choices, tokens)
-        descent = _Descent(contexts, old_C, change_C)
+        descent = _Descent(contexts, old_C, change_C, SETTLED if train else HELD)
         for _ in range(STEPS):
             if not descent.step():
                 break
@@ -112,6 +113,7 @@ class _Descent:
     contexts: _Contexts
     old_C: Tensor
     change_C: Tensor
+    settled: float = SETTLED
     before: "_Step | None" = None
 
     def step(self) -> bool:
@@ -123,7 +125,7 @@ class _Descent:
         moving = [weight for weight in weights if weight.grad is not None]
         downhill = [weight.grad for weight in moving if weight.grad is not None]
         size, steepness = float(left_C.square().mean()), _dot(downhill, downhill)
-        if not (size > SETTLED**2 and steepness > 0.0):  # nor where it is not a number
+        if not (size > self.settled**2 and steepness > 0.0):  # nor where it is not a number
             return False
         conjugate = self.before is not None
         way = self._way(downhill, steepness)
