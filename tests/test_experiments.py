@@ -23,6 +23,8 @@ from experiments.blocks.rows import (
     DIALOGUE,
     GSM8K,
     HINT,
+    MISSING,
+    NOTHING,
     READ,
     SEVEN,
     SOLO,
@@ -654,7 +656,8 @@ def test_every_block_and_plot_survives_any_part_of_the_results(
         (tmp_path / f"{name}-s0.json").write_text(json.dumps(variant))
     page = tables.render(template, Results.read(tmp_path))
     assert "`optimizer.learning_rate=1e-4`" in page and "20.0 at step 2" in page
-    assert "not measured yet" not in page.lower() and "Not run" not in page
+    tabled = [line for line in page.splitlines() if line.startswith("|")]
+    assert MISSING not in page and NOTHING not in "".join(tabled) and "Not run" not in page
     assert "{{" not in page and not re.search(r"\bnan\b", page)
     pictures = tables.files(Results.read(tmp_path), tmp_path / "docs" / "results.md")
     assert len(pictures) == 1 + len(tables.PLOTS)
@@ -667,6 +670,65 @@ def test_a_wrong_slot_is_named() -> None:
     for slot in ("{{mian}}", "{{accuracy hint}}", "{{plot frontir}}"):
         with pytest.raises(ConfigError, match=re.escape(slot[2:6]) if "acc" not in slot else "acc"):
             tables.render(f"x {slot}", Results())
+
+
+ADDRESSES = re.compile(
+    r"""[A-Za-z][\w.-]*\d[\w.-]* | ^\#\#\ \d\. | \b4-bit | \b1\.5\ billion | 7,473 | 1,319
+    | sections?\ \d | ([Ss]teps?|[Ss]eeds?|agents|levels)\ \d+(\ (and|to)\ \d+)? | λ\ =\ 0
+    | (temperature|sample\ at)\ (1|0\.7) | [Aa]t\ (0\.1|0\.3|1\.0)\ (the|on|nobody)
+    | 95\ % | −1\ point | \+\ 5\ points""",
+    re.MULTILINE | re.VERBOSE,
+)
+"""Digits that nobody measured: names, splits, rules, prices that runs are called by, places."""
+
+
+def test_no_number_of_the_page_is_written_by_hand() -> None:
+    """What was measured comes out of a slot, in sentences as in tables."""
+    prose = re.sub(r"\{\{.*?\}\}", "", tables.TEMPLATE.read_text(encoding="utf-8"))
+    left = ADDRESSES.sub("", re.sub(r"(?<!\n)\n(?![\n#])", " ", prose))
+    assert not [left[max(0, m.start() - 30) : m.end() + 9] for m in re.finditer(r"\d", left)]
+
+
+def test_every_number_in_a_sentence_was_measured() -> None:
+    """A slot that names a run, a curve or a step that is not there would say so on the page."""
+    results, lacking = Results.read(), []
+    for slot in re.finditer(r"\{\{(\w+) [^{}]*\}\}", tables.TEMPLATE.read_text(encoding="utf-8")):
+        if slot[1] not in ("plot", "pending") and NOTHING in tables.render(slot[0], results):
+            lacking.append(slot[0])
+    assert not lacking
+
+
+def test_numbers_for_sentences_are_those_of_the_files(tmp_path: Path) -> None:
+    training = {
+        "steps": 4, "best_step": 2, "seconds": {},
+        "validation": {"step": [0, 2], "accuracy": [0.5, 0.625], "tokens": [90.4, 31.6]},
+        "curves": {
+            "silence/hinter": [0.034, 0.2, 0.9986, 1.2e-9], "lambda/tokens": [0, 0.1, 0.2, 0.4],
+        },
+    }  # fmt: skip
+    for seed, right in enumerate(("1100", "1111")):
+        team = recorded(right, [10, 20, 30, 40], silent=[1, 1, 0, 0])
+        tree = {
+            "experiment": "hint", "seed": seed, "finished": True, "calls": [],
+            "evaluations": {"trained": team}, "training": training | {"steps": 4 + seed},
+        }  # fmt: skip
+        (tmp_path / f"hint-s{seed}.json").write_text(json.dumps(tree))
+    results = Results.read(tmp_path)
+    found = {
+        "steps hint@1": "5", "best hint": "2", "right hint@0 | trained": "2 of 4",
+        "validated hint | best | accuracy": "62.5", "validated hint | 0 | tokens": "90",
+        "validated hint | 1 | tokens": NOTHING, "silent hint | trained": "50.0",
+        "curve hint | silence/hinter | 1": "3.4", "curve hint | silence/hinter | 3": "99.9",
+        "curve hint | silence/hinter | last": "1.2e-7", "curve hint | lambda/tokens | 2-3": "0.15",
+        "curve hint | lambda/tokens | 2- | range": "0.1 to 0.4",
+        "curve hint | lambda/tokens | 5": NOTHING, "curve hint | lambda/turns | 1": NOTHING,
+        "curve hint@2 | lambda/tokens | 1": NOTHING,
+        "tokens_by hint | trained | actor/solver": "25",
+        "tokens_by hint | trained | critic/critic": NOTHING,
+        "cut hint | trained | actor/solver": "0",
+        "part hint | trained | hint@0 | trained": "100", "minutes hint | gspo-talk": "14",
+    }  # fmt: skip
+    assert {slot: tables.render(f"{{{{{slot}}}}}", results) for slot in found} == found
 
 
 def test_the_page_is_what_the_committed_results_give() -> None:

@@ -14,7 +14,7 @@ from experiments.blocks.agentpo import (
     prompts_table,
     samples_table,
 )
-from experiments.blocks.bars import accuracy, bars_table, change, setting, tokens
+from experiments.blocks.bars import bars_table
 from experiments.blocks.costs import (
     frontier_table,
     pending,
@@ -24,6 +24,22 @@ from experiments.blocks.costs import (
 )
 from experiments.blocks.dialogue import controls_table, dialogue_table, sizes_table
 from experiments.blocks.honesty import codes_table, leaks_table
+from experiments.blocks.numbers import (
+    accuracy,
+    best,
+    change,
+    curve,
+    cut,
+    minutes,
+    part,
+    right,
+    setting,
+    silent,
+    steps,
+    tokens,
+    tokens_by,
+    validated,
+)
 from experiments.blocks.pictures import PLOTS
 from experiments.blocks.silence import difficulty_table, silence_table
 
@@ -32,10 +48,13 @@ __all__ = ["BLOCKS", "PLOTS"]
 BLOCKS: dict[str, Callable[..., str]] = {
     "accuracy": accuracy,
     "bars": bars_table,
+    "best": best,
     "change": change,
     "codes": codes_table,
     "controls": controls_table,
     "costly": costly_table,
+    "curve": curve,
+    "cut": cut,
     "dialogue": dialogue_table,
     "difficulty": difficulty_table,
     "elsewhere": elsewhere_table,
@@ -43,14 +62,21 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "leaks": leaks_table,
     "main": main_table,
     "maths": maths_table,
+    "minutes": minutes,
+    "part": part,
     "pending": pending,
     "price": price_of_points,
     "prompts": prompts_table,
+    "right": right,
     "samples": samples_table,
     "setting": setting,
     "silence": silence_table,
+    "silent": silent,
     "sizes": sizes_table,
+    "steps": steps,
     "time": time_table,
     "tokens": tokens,
+    "tokens_by": tokens_by,
     "tried": tried_table,
+    "validated": validated,
 }

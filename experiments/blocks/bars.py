@@ -1,11 +1,9 @@
-"""What was to be shown, and whether it holds; and single numbers for sentences."""
+"""What was to be shown, and whether it holds."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from experiments import catalogue
 from experiments.blocks.rows import (
     ARBITERS,
     CONSISTENCY,
@@ -29,7 +27,6 @@ from experiments.blocks.rows import (
     Row,
     every,
     get,
-    interval,
     percent,
     points,
     silent_share,
@@ -74,7 +71,7 @@ def _dominance(
     name: str, team: Measured | None, results: Results
 ) -> Iterable[tuple[str, str, str]]:
     for row in (ROLES, REFINE, DEBATE):
-        test, less = _test(results, row, team), _share(team, get(results, row))
+        test, less = _test(results, row, team), token_share(team, get(results, row))
         shown = f"{points(test)}; {percent(less)} % of its tokens" if test and less else ""
         dominates = bool(test and less and test.difference.mean >= 0 and less < 1)
         claim = f"{name} at least as accurate as {row[0]} (mean), with fewer tokens"
@@ -99,7 +96,7 @@ def _dialogue_bars(results: Results) -> Iterable[tuple[str, str, str]]:
         if get(results, row):
             yield _conditional(results, row)
     if test := _test(results, SOLO, team):
-        less = _share(team, get(results, SOLO)) or 0.0
+        less = token_share(team, get(results, SOLO)) or 0.0
         claim = "for comparison: trained dialogue against solo"
         yield claim, f"{points(test)}; {percent(less)} % of its tokens", ""
     done = [
@@ -130,19 +127,19 @@ def _conditional(results: Results, row: Row) -> tuple[str, str, str]:
         f"{row[0]}: silent more often on problems that one agent solves in {MOSTLY} of 8 "
         f"samples or more than on those it solves in {SELDOM} or fewer"
     )
-    quiet = _quiet(results, get(results, row))
+    quiet = silence_by_problem(results, get(results, row))
     if quiet is None:
         return claim, "", NOTHING
     easy, hard = quiet
     error = (easy.var(ddof=1) / len(easy) + hard.var(ddof=1) / len(hard)) ** 0.5
     gap = float(easy.mean() - hard.mean())
     shown = f"{_mean(easy)} % of messages against {_mean(hard)} %"
-    if before := _quiet(results, results.measured(row[1], "untrained")):
+    if before := silence_by_problem(results, results.measured(row[1], "untrained")):
         shown += f"; untrained {_mean(before[0])} against {_mean(before[1])} %"
     return claim, shown, _verdict(gap > 1.96 * error)
 
 
-def _quiet(results: Results, team: Measured | None) -> tuple[Array, Array] | None:
+def silence_by_problem(results: Results, team: Measured | None) -> tuple[Array, Array] | None:
     """The share of silent messages on each problem, of those mostly solved and seldom solved."""
     sampled = get(results, CONSISTENCY)
     if not (team and sampled):
@@ -158,7 +155,7 @@ def _mean(values: Array) -> str:
     return percent(float(values.mean()))
 
 
-def _share(team: Measured | None, other: Measured | None) -> float | None:
+def token_share(team: Measured | None, other: Measured | None) -> float | None:
     """Generated tokens of one team over another's, on the tasks both have."""
     if not team or not other:
         return None
@@ -169,34 +166,6 @@ def _share(team: Measured | None, other: Measured | None) -> float | None:
 def _cheaper(
     claim: str, team: Measured | None, other: Measured | None, limit: float
 ) -> tuple[str, str, str]:
-    share = _share(team, other)
+    share = token_share(team, other)
     shown = "" if share is None else f"{percent(share)} %"
     return claim, shown, _verdict(None if share is None else share <= limit)
-
-
-def accuracy(results: Results, experiment: str, evaluation: str) -> str:
-    team = results.measured(experiment, evaluation)
-    return f"{interval(team.accuracy)} %" if team else NOTHING
-
-
-def tokens(results: Results, experiment: str, evaluation: str) -> str:
-    team = results.measured(experiment, evaluation)
-    return f"{team.generated:.0f}" if team else NOTHING
-
-
-def change(results: Results, first: str, evaluation: str, second: str, other: str) -> str:
-    """The second team against the first."""
-    a, b = results.measured(first, evaluation), results.measured(second, other)
-    test = difference(a, b) if a and b else None
-    return f"{points(test)}" if test else NOTHING
-
-
-def setting(results: Results, path: str) -> str:
-    """A setting as the catalogue has it: `COSTLY`, or `hint.train.steps`."""
-    first, *rest = path.split(".")
-    value: Any = catalogue.find(first).config if rest else getattr(catalogue, first)
-    for key in rest:
-        value = value[key]
-    if isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
