@@ -33,7 +33,7 @@ def render(template: str, results: Results) -> str:
         check_name("block", name, BLOCKS)
         try:
             return BLOCKS[name](results, *words)
-        except TypeError as error:
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ConfigError(f"page.md: {match[0]}: {error}") from error
 
     filled = _SLOT.sub(fill, template)

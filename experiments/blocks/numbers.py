@@ -4,6 +4,7 @@ A run is an experiment, `gspo`, or one of its seeds, `gspo@2`: of training the f
 is named, of what was measured all of them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,9 @@ def tokens_by(results: Results, run: str, evaluation: str, kind: str) -> str:
 def right(results: Results, run: str, evaluation: str) -> str:
     """How many of how many, of one seed."""
     team = _measured(results, run, evaluation)
-    return f"{int(np.nansum(team.right_ST[0]))} of {len(team.ids)}" if team else NOTHING
+    if not team or len(team.right_ST) > 1:
+        return NOTHING
+    return f"{int(np.nansum(team.right_ST))} of {len(team.ids)}"
 
 
 def change(results: Results, first: str, evaluation: str, second: str, other: str) -> str:
@@ -59,7 +62,9 @@ def silent(results: Results, run: str, evaluation: str, where: str = "") -> str:
     if team and not where:
         return percent(float(np.nanmean(silent_share(team))))
     shares = silence_by_problem(results, team)
-    return percent(float(shares[where == "hard"].mean())) if shares else NOTHING
+    if not shares or where not in ("easy", "hard"):
+        return NOTHING
+    return percent(float(shares[where == "hard"].mean()))
 
 
 def cut(results: Results, run: str, evaluation: str, kind: str) -> str:
@@ -113,7 +118,7 @@ def setting(results: Results, path: str) -> str:
     for key in rest:
         value = value[key]
     if isinstance(value, str):
-        return value
+        return value.replace(" {instruction}", " …").replace("{instruction} ", "… ")
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
@@ -161,14 +166,12 @@ def _is_share(name: str) -> bool:
 
 
 def _short(value: float) -> str:
-    """Two digits, or as many as a whole number has: 0.13, 4.2, 91, 1,204; near 100 one more."""
-    if value >= 1000:
-        return f"{value:,.0f}"
-    if 99 < value < 100:
-        return f"{value:.1f}"
+    """Two digits, or as many as a whole number has: 0.30, 4.2, 91, 1,204; below 100 one more."""
+    if value == round(value) or abs(value) >= 100:
+        return f"{value + 0.0:,.0f}"
+    if value > 99:
+        return f"{math.floor(10 * value) / 10:.1f}"
     if abs(value) >= 10:
         return f"{value:.0f}"
     mantissa, _, exponent = f"{value:.1e}".partition("e")
-    if value and int(exponent) < -3:
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-    return f"{value:.2g}"
+    return f"{mantissa}e{int(exponent)}" if int(exponent) < -3 else f"{value:#.2g}"
