@@ -67,6 +67,14 @@ def silent(results: Results, run: str, evaluation: str, where: str = "") -> str:
     return percent(float(shares[where == "hard"].mean()))
 
 
+def spoke(results: Results, run: str, evaluation: str) -> str:
+    """On how many problems somebody spoke who might have been silent, of one seed."""
+    team = _measured(results, run, evaluation)
+    if not team or len(team.right_ST) > 1:
+        return NOTHING
+    return str(int((silent_share(team) < 1).sum()))
+
+
 def cut(results: Results, run: str, evaluation: str, kind: str) -> str:
     """The share of an agent's messages that ended at their cap, in per cent."""
     mean = _by_call(results, run, evaluation, kind, "cut")
