@@ -27,7 +27,6 @@ from experiments.blocks.rows import (
     READ,
     SEVEN,
     SOLO,
-    TRAINED,
     UNTRAINED_DIALOGUE,
     UNTRAINED_HINT,
     get,
@@ -156,7 +155,6 @@ def test_the_page_speaks_only_of_what_the_catalogue_has() -> None:
     rows = [(experiment, evaluation) for _, experiment, evaluation in GSM8K]
     for experiment, evaluation in [
         *rows,
-        *((name, "trained") for name in TRAINED),
         *(where for rows in SEVEN.values() for _, *where in rows),
     ]:
         assert evaluation in EXPERIMENTS[experiment.partition("+")[0]].evaluations

@@ -5,8 +5,8 @@ from statistics import fmean
 import numpy as np
 
 from experiments.blocks.rows import (
+    FINE_TUNED,
     SOLO,
-    TRAINED,
     UNTRAINED_HINT,
     get,
     interval,
@@ -14,16 +14,33 @@ from experiments.blocks.rows import (
     points,
     table,
 )
+from experiments.catalogue import EXPERIMENTS
 from experiments.records import Array, Measured, Results, difference, on_shared
+
+ALONE = (SOLO, ("solo", "baselines-dialogue", "solo, math500"))
+
+
+def _trained(results: Results) -> list[tuple[str, Measured]]:
+    """Every team with a trained agent that is read, in the catalogue's order."""
+    order = [*EXPERIMENTS]
+    names = sorted(results.runs, key=lambda name: order.index(name.partition("+")[0]))
+    found = ((name, results.measured(name, "trained")) for name in names)
+    return [(name, team) for name, team in found if team and name != FINE_TUNED[1]]
+
+
+def _alone(results: Results, team: Measured) -> Measured | None:
+    """The Actor by itself on a team's benchmark."""
+    found = (get(results, row) for row in ALONE)
+    return next((solo for solo in found if solo and {*solo.ids} & {*team.ids}), None)
 
 
 def leaks_table(results: Results) -> str:
     """How many messages hold the answer already, and the gain without those."""
-    alone, rows = get(results, SOLO), []
-    teams = [(UNTRAINED_HINT[0], get(results, UNTRAINED_HINT))]
-    teams += [(name, results.measured(name, "trained")) for name in TRAINED]
-    for name, team in teams:
-        if not team or not alone:
+    rows, untrained = [], get(results, UNTRAINED_HINT)
+    teams = [(UNTRAINED_HINT[0], untrained)] if untrained else []
+    for name, team in teams + _trained(results):
+        alone = _alone(results, team)
+        if not alone:
             continue
         solo, team = on_shared(alone, team)
         leak = team.column("leak")
@@ -54,11 +71,9 @@ def _share(right: Array) -> str:
 
 def codes_table(results: Results) -> str:
     """Whether the messages are plain language: to the base model, to a paraphraser, to others."""
-    rows, solo = [], get(results, SOLO)
-    for name in TRAINED:
-        team = results.measured(name, "trained")
-        if not team:
-            continue
+    rows = []
+    for name, team in _trained(results):
+        solo = _alone(results, team)
         others = {
             check: results.measured(name, check)
             for check in (

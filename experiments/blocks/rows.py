@@ -108,12 +108,6 @@ GSM8K: tuple[Row, ...] = (
 )
 SERIOUS = tuple(row for row in GSM8K if row is not WRONG)
 """Those that try to be right."""
-TRAINED = (
-    "hint", "hint-reader-budget", "hint-lean", "hint-varied", "hint-budget", "hint-rewriting",
-    "hint-short", "critic", "silence-arms", "silence-even+dragged", "silence-critic+dragged",
-    "silence-even", "silence-critic", "silence-arbiter", "silence-turns",
-    "gspo", "gspo-second",
-)  # fmt: skip
 SILENCES = {
     "silence-arms": "`arms`",
     "silence-floor": "`floor`",
