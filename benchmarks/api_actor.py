@@ -68,7 +68,7 @@ class Spent:
 def server(folder: Path) -> Iterator[tuple[str, int]]:
     """`tacit serve` with the Actor alone: its URL and its process id."""
     (folder / "actor.yaml").write_text(ACTOR, encoding="utf-8")
-    command = [sys.executable, "-m", "tacit.cli", "serve", str(folder / "actor.yaml")]
+    command = [sys.executable, "-m", "tacit", "serve", str(folder / "actor.yaml")]
     process = subprocess.Popen(
         [*command, "--port", "0", "--quiet", "--waiting", "1024"],
         stderr=subprocess.PIPE,
@@ -107,7 +107,7 @@ def train(config: str, folder: Path, *overrides: str, url: str = "", serving: in
     folder.parent.mkdir(parents=True, exist_ok=True)
     source = folder.parent / f"{folder.name}.yaml"
     source.write_text(config, encoding="utf-8")
-    command = [sys.executable, "-m", "tacit.cli", "train", str(source), *overrides]
+    command = [sys.executable, "-m", "tacit", "train", str(source), *overrides]
     process = subprocess.Popen(
         [*command, "--out", str(folder), "--json"],
         stdout=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ NEAR = 0.2
 
 
 def tacit(*arguments: str) -> str:
-    command = [sys.executable, "-m", "tacit.cli", *arguments]
+    command = [sys.executable, "-m", "tacit", *arguments]
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
     return done.stdout.decode()

@@ -24,7 +24,7 @@ def train(recipe: str, seed: int, overrides: list[str]) -> Path:
     """`tacit train` in a process of its own; a log beside the run folder."""
     folder = RUNS / "-".join([recipe, str(seed), *(o.replace("=", "-") for o in overrides)])
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tacit.cli", "train", recipe, f"seed={seed}", *overrides]
+    command = [sys.executable, "-m", "tacit", "train", recipe, f"seed={seed}", *overrides]
     with Path(f"{folder}.log").open("a") as log:
         subprocess.run(
             [*command, "--out", str(folder)],

@@ -54,7 +54,7 @@ def make_run(source: Path, target: Path, episodes: int) -> int:
 def build(run: Path) -> dict[str, float]:
     """Time and peak memory of `tacit report`."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "tacit.cli", "report", str(run)]
+    command = [sys.executable, "-m", "tacit", "report", str(run)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     pieces = sum(path.stat().st_size for path in run.glob("report.pieces/*.js"))

@@ -127,7 +127,7 @@ class HttpClient:
 @contextmanager
 def server(source: str, places: int) -> Iterator[tuple[str, int]]:
     """`tacit serve` in a process of its own: its URL and its id."""
-    command = [sys.executable, "-m", "tacit.cli", "serve", source, "--port", "0", "--quiet"]
+    command = [sys.executable, "-m", "tacit", "serve", source, "--port", "0", "--quiet"]
     environment = os.environ | {"TACIT_API_KEY": ""}
     process = subprocess.Popen(
         [*command, "--places", str(places)], stderr=subprocess.PIPE, text=True, env=environment

@@ -87,7 +87,7 @@ def served(
     hidden = ("TACIT_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
     environment = {k: v for k, v in os.environ.items() if k not in hidden}
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tacit.cli", "serve", *arguments, "--port", "0"],
+        [sys.executable, "-W", "error", "-m", "tacit", "serve", *arguments, "--port", "0"],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -38,6 +38,7 @@ ORDER = (
     "serve",
     "record",
     "cli",
+    "__main__",
 )
 """No module imports one further down, not even inside a function."""
 

@@ -42,7 +42,7 @@ def here(tmp_path: Path) -> Path:
 def tacit_(here: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k not in ("TACIT_DATA", "COLUMNS")}
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tacit.cli", *arguments],
+        [sys.executable, "-W", "error", "-m", "tacit", *arguments],
         cwd=here,
         capture_output=True,
         text=True,
@@ -285,7 +285,7 @@ def test_a_terminal_that_cannot_show_a_letter_goes_without_it(here: Path) -> Non
 
 
 def test_ctrl_c_says_that_the_run_can_go_on(here: Path) -> None:
-    command = [sys.executable, "-m", "tacit.cli", "eval", "mine.yaml", "tasks.limit=400"]
+    command = [sys.executable, "-m", "tacit", "eval", "mine.yaml", "tasks.limit=400"]
     environment = os.environ | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"}
     process = subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, env=environment)
     played = here / "runs" / "mine" / "episodes" / "hint_actor.jsonl"

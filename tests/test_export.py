@@ -349,7 +349,7 @@ def test_a_full_disk_leaves_nothing(shared: Path, small_disk: Path) -> None:
 def test_the_command(shared: Path, tmp_path: Path) -> None:
     def tacit_(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "tacit.cli", "export", *arguments],
+            [sys.executable, "-W", "error", "-m", "tacit", "export", *arguments],
             cwd=tmp_path, capture_output=True, text=True,
         )  # fmt: skip
 

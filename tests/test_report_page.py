@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def tacit_(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "tacit.cli", *arguments]
+    command = [sys.executable, "-W", "error", "-m", "tacit", *arguments]
     return subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300)
 
 

@@ -187,7 +187,7 @@ team:
 async def test_a_killed_evaluation_repeats_only_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     path = tmp_path / "run/episodes/hint_actor.jsonl"
-    command = [sys.executable, "-m", "tacit.cli", "eval", "config.yaml", "--out", "run", "--json"]
+    command = [sys.executable, "-m", "tacit", "eval", "config.yaml", "--out", "run", "--json"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -33,7 +33,7 @@ def refused(here: Path, *arguments: str, **variables: str) -> str:
     """The one sentence with which the command gives up, before it has loaded a model."""
     environment = {k: v for k, v in os.environ.items() if k not in ("TACIT_DATA", "TACIT_API_KEY")}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tacit.cli", "serve", *arguments],
+        [sys.executable, "-W", "error", "-m", "tacit", "serve", *arguments],
         cwd=here,
         capture_output=True,
         text=True,

@@ -53,7 +53,7 @@ def tiny_config(**changed: Any) -> Config:
 
 def start(here: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tacit.cli", "train", *arguments],
+        [sys.executable, "-W", "error", "-m", "tacit", "train", *arguments],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

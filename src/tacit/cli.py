@@ -363,7 +363,3 @@ def _outside(error: OSError) -> str:
     if error.filename is None:
         raise error
     return f"`{error.filename}` cannot be used: {error.strerror}"
-
-
-if __name__ == "__main__":
-    main()
