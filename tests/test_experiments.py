@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from experiments import joining, packing, records, result, tables
 from experiments.__main__ import main
 from experiments.blocks.bars import bars_table
-from experiments.blocks.honesty import codes_table
+from experiments.blocks.honesty import codes_table, leaks_table
 from experiments.blocks.rows import (
     CONSISTENCY,
     DIALOGUE,
@@ -584,6 +584,31 @@ def test_a_check_of_one_seed_is_compared_with_that_seed(tmp_path: Path) -> None:
     assert row.split("|")[4].strip().startswith("-25.0 [")
 
 
+def test_leaks_are_those_of_every_trained_team_that_may_speak(tmp_path: Path) -> None:
+    elsewhere = {"tasks": "math500/test", "leak": "1--0"}
+    results = results_of(
+        tmp_path,
+        baselines_0={"solo": recorded("1100", [5] * 4)},
+        baselines_dialogue_0={"solo, math500": recorded("0001", [5] * 4, **elsewhere)},
+        hint_0={"trained": recorded("1110", [5] * 4, leak="1010")},
+        actor_finetune_0={"trained": recorded("1111", [5] * 4)},
+        gspo_0={"trained": recorded("1101", [5] * 4)},
+        gspo_math_0={"trained": recorded("1001", [5] * 4, **elsewhere)},
+        math_hint_100_0={"trained": recorded("1111", [5] * 4, **elsewhere)},
+        since_removed_0={"trained": recorded("0000", [5] * 4, leak="0000")},
+    )
+    rows = [
+        [re.sub(r" \[.*?\], p [^ ]*", "", cell).strip() for cell in line.split("|")[1:-1]]
+        for line in leaks_table(results).splitlines()[2:]
+    ]
+    assert rows == [
+        ["since-removed", "0.0", "", "0.0", "-50.0", "-50.0 on 4", "-50.0"],
+        ["hint", "50.0", "100.0", "50.0", "+25.0", "+0.0 on 2", "+0.0"],
+        ["gspo", "nothing said", "", "", "+25.0", "", ""],
+        ["gspo-math (MATH500)", "50.0", "100.0", "100.0", "+25.0", "+0.0 on 3", "+0.0"],
+    ]
+
+
 def test_helped_and_harmed_are_counted_where_it_spoke(tmp_path: Path) -> None:
     results = results_of(
         tmp_path,
@@ -739,6 +764,8 @@ def test_numbers_for_sentences_are_those_of_the_files(tmp_path: Path) -> None:
         "curve hint | lambda/tokens | 1- | range": "0 to 0.40",
         "curve hint | lambda/tokens | 5": NOTHING, "curve hint | lambda/turns | 1": NOTHING,
         "curve hint@2 | lambda/tokens | 1": NOTHING,
+        "gap hint | silence/hinter | lambda/tokens | 1-2": "+6.7",
+        "gap hint | silence/hinter | lambda/turns | 1-2": NOTHING,
         "tokens_by hint@0 | trained | actor/solver": "12",
         "tokens_by hint | trained | critic/critic": NOTHING,
         "cut hint | trained | actor/solver": "25",

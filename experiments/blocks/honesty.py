@@ -1,5 +1,6 @@
 """Whether trained messages are honest help: answers given away, private codes, robustness."""
 
+from collections.abc import Iterator
 from statistics import fmean
 
 import numpy as np
@@ -8,6 +9,7 @@ from experiments.blocks.rows import (
     FINE_TUNED,
     SOLO,
     UNTRAINED_HINT,
+    Row,
     get,
     interval,
     percent,
@@ -17,42 +19,44 @@ from experiments.blocks.rows import (
 from experiments.catalogue import EXPERIMENTS
 from experiments.records import Array, Measured, Results, difference, on_shared
 
-ALONE = (SOLO, ("solo", "baselines-dialogue", "solo, math500"))
+ON_MATH: Row = ("gspo-math", "baselines-dialogue", "solo, math500")
+"""The one team that is checked on other problems than GSM8K's, and the agent by itself there."""
 
 
-def _trained(results: Results) -> list[tuple[str, Measured]]:
-    """Every team with a trained agent that is read, in the catalogue's order."""
-    order = [*EXPERIMENTS]
-    names = sorted(results.runs, key=lambda name: order.index(name.partition("+")[0]))
-    found = ((name, results.measured(name, "trained")) for name in names)
-    return [(name, team) for name, team in found if team and name != FINE_TUNED[1]]
-
-
-def _alone(results: Results, team: Measured) -> Measured | None:
-    """The Actor by itself on a team's benchmark."""
-    found = (get(results, row) for row in ALONE)
-    return next((solo for solo in found if solo and {*solo.ids} & {*team.ids}), None)
+def _checked(results: Results) -> Iterator[tuple[str, Measured, Measured | None]]:
+    """Teams in which a trained agent may say something, each with the Actor by itself."""
+    order = {name: place for place, name in enumerate(EXPERIMENTS)}
+    for name in sorted(results.runs, key=lambda name: order.get(name.partition("+")[0], -1)):
+        team = results.measured(name, "trained")
+        if not team or name == FINE_TUNED[1]:
+            continue
+        if team.columns[0]["tasks"] == "gsm8k/test":
+            yield name, team, get(results, SOLO)
+        elif name == ON_MATH[0]:
+            yield f"{name} (MATH500)", team, get(results, ON_MATH)
 
 
 def leaks_table(results: Results) -> str:
     """How many messages hold the answer already, and the gain without those."""
-    rows, untrained = [], get(results, UNTRAINED_HINT)
-    teams = [(UNTRAINED_HINT[0], untrained)] if untrained else []
-    for name, team in teams + _trained(results):
-        alone = _alone(results, team)
-        if not alone:
+    rows: list[tuple[str, ...]] = []
+    untrained = (UNTRAINED_HINT[0], get(results, UNTRAINED_HINT), get(results, SOLO))
+    for name, team, alone in (untrained, *_checked(results)):
+        if not team or not alone:
             continue
         solo, team = on_shared(alone, team)
-        leak = team.column("leak")
+        leak, gain = team.column("leak"), points(difference(solo, team))
+        if np.isnan(leak).all():
+            rows.append((name, "nothing said", "", "", gain, "", ""))
+            continue
         clean = np.where(leak == 1, solo.right_ST, team.right_ST)
         tasks = [t for t, column in zip(team.ids, leak.T, strict=True) if not (column == 1).any()]
         some = difference(solo.only(tasks), team.only(tasks)) if tasks else None
         rows.append(
             (
                 name,
-                percent(float(np.nanmean(leak))) if not np.isnan(leak).all() else "",
+                percent(float(np.nanmean(leak))),
                 *(_share(team.right_ST[leak == held]) for held in (1, 0)),
-                points(difference(solo, team)),
+                gain,
                 f"{points(some)} on {len(tasks)}",
                 f"{100 * float(np.nanmean(clean) - np.nanmean(solo.right_ST)):+.1f}",
             )
@@ -72,8 +76,7 @@ def _share(right: Array) -> str:
 def codes_table(results: Results) -> str:
     """Whether the messages are plain language: to the base model, to a paraphraser, to others."""
     rows = []
-    for name, team in _trained(results):
-        solo = _alone(results, team)
+    for name, team, solo in _checked(results):
         others = {
             check: results.measured(name, check)
             for check in (
@@ -105,7 +108,7 @@ def codes_table(results: Results) -> str:
         "base loss when measured", "messages reworded, points", "reworded, against solo",
         "role prompt reworded, points",
         "with a wrong teammate %",
-        "wrong teammate and no trained one (dialogue: untrained team) %",
+        "wrong teammate and no trained one (dialogues, arbiter, second opinion: untrained team) %",
     )  # fmt: skip
     return table(head, rows)
 

@@ -68,7 +68,7 @@ def silent(results: Results, run: str, evaluation: str, where: str = "") -> str:
 
 
 def spoke(results: Results, run: str, evaluation: str) -> str:
-    """On how many problems somebody spoke who might have been silent, of one seed."""
+    """On how many problems somebody helped who might be silent and was not, of one seed."""
     team = _measured(results, run, evaluation)
     if not team or len(team.right_ST) > 1:
         return NOTHING
@@ -117,6 +117,16 @@ def curve(results: Results, run: str, name: str, where: str, how: str = "mean") 
     if how == "range":
         return f"{_short(float(values.min()))} to {_short(float(values.max()))}"
     return _short(float(HOW[how](values)))
+
+
+def gap(results: Results, run: str, first: str, second: str, where: str) -> str:
+    """How much higher the first of two shares is, in points, over some steps of training."""
+    training = _training(results, run)
+    curves = training["curves"] if training else {}
+    a, b = (_between(curves.get(name, ()), where) for name in (first, second))
+    if not len(a) or len(a) != len(b):
+        return NOTHING
+    return f"{100 * float(np.mean(np.array(a) - np.array(b))):+.1f}"
 
 
 def setting(results: Results, path: str) -> str:
