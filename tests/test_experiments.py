@@ -605,8 +605,17 @@ def test_leaks_are_those_of_every_trained_team_that_may_speak(tmp_path: Path) ->
         ["since-removed", "0.0", "", "0.0", "-50.0", "-50.0 on 4", "-50.0"],
         ["hint", "50.0", "100.0", "50.0", "+25.0", "+0.0 on 2", "+0.0"],
         ["gspo", "nothing said", "", "", "+25.0", "", ""],
-        ["gspo-math (MATH500)", "50.0", "100.0", "100.0", "+25.0", "+0.0 on 3", "+0.0"],
+        ["gspo-math", "50.0", "100.0", "100.0", "+25.0", "+0.0 on 3", "+0.0"],
     ]
+
+
+def test_base_loss_is_that_of_every_trained_team_that_may_speak() -> None:
+    results = Results.read()
+    lines = codes_table(results).splitlines()[2:]
+    shown = {row[0]: row[1] for row in ([c.strip() for c in x.split("|")[1:3]] for x in lines)}
+    trained = {name for name in results.runs if results.measured(name, "trained")}
+    assert shown.keys() == trained - {"actor-finetune"}
+    assert [name for name, loss in shown.items() if "→" not in loss] == []
 
 
 def test_helped_and_harmed_are_counted_where_it_spoke(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def _checked(results: Results) -> Iterator[tuple[str, Measured, Measured | None]
         if team.columns[0]["tasks"] == "gsm8k/test":
             yield name, team, get(results, SOLO)
         elif name == ON_MATH[0]:
-            yield f"{name} (MATH500)", team, get(results, ON_MATH)
+            yield name, team, get(results, ON_MATH)
 
 
 def leaks_table(results: Results) -> str:
