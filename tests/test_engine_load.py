@@ -1,8 +1,11 @@
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
@@ -89,6 +92,56 @@ def test_broken_weights_are_one_sentence(folder: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be loaded") as caught:
         load_model(str(folder))
     assert "\n" not in str(caught.value)
+
+
+def change_json(path: Path, **changed: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("where", ["config.json", "tokenizer_config.json"])
+def test_code_that_a_folder_brings_is_not_run_whatever_is_answered(
+    folder: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = folder / "ran"
+    (folder / "theirs.py").write_text(f"open({str(ran)!r}, 'w').close()\n", encoding="utf-8")
+    if where == "config.json":
+        own = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
+        change_json(folder / where, model_type="theirs", auto_map=own)
+    else:
+        own = {"AutoTokenizer": ["theirs.Tokenizer", None]}
+        change_json(folder / where, tokenizer_class="Theirs", auto_map=own)
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    with pytest.raises(ConfigError, match="brings Python code of its own, which is not run"):
+        load_model(str(folder), device="cpu")
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("q_proj", r"no values for model\.layers\.0\.self_attn\.q_proj\.weight and 1 more"),
+        ("extra", r"values the model has no place for: model\.strange\.weight"),
+    ],
+)
+def test_weights_that_do_not_fill_the_model_exactly_are_refused(
+    folder: Path, change: str, complaint: str
+) -> None:
+    file = folder / "model.safetensors"
+    weights = {name: value for name, value in load_file(file).items() if change not in name}
+    if change == "extra":
+        weights["model.strange.weight"] = torch.zeros(3)
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=complaint):
+        load_model(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize("text", ["[]", "null", "1", "[" * 100_000, '{"model_type": []}'])
+def test_files_of_the_wrong_shape_are_one_sentence(folder: Path, file: str, text: str) -> None:
+    (folder / file).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_model(str(folder), device="cpu")
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["no/such/folder", "./nowhere", "nowhere"])

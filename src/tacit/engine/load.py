@@ -1,17 +1,18 @@
 """Opening a model: weights, tokenizer, chat template; one clear sentence when one is missing.
 
-Looks at folders and at what was downloaded before. Only `hub:org/name` reaches the network.
+Looks at folders and at what was downloaded before. Only `hub:org/name` reaches the network. Python
+code that a folder brings is never run.
 """
 
 import re
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tacit.pocket
@@ -65,15 +66,17 @@ def load_model(
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     transformers.logging.disable_progress_bar()
-    try:
-        module = AutoModelForCausalLM.from_pretrained(
+    with reading(f"model `{path}` cannot be loaded"):
+        module, found = AutoModelForCausalLM.from_pretrained(
             where,
             dtype=getattr(torch, dtype),
             local_files_only=not download,
             use_safetensors=True,
-        ).to(device)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ConfigError(f"model `{path}` cannot be loaded: {_one_line(error)}") from error
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        module.to(device)
+    _check_weights(path, found)
     return LoadedModel(module.eval(), tokenizer, name or path.removeprefix("hub:"))
 
 
@@ -123,16 +126,32 @@ def _check_folder(path: str, folder: Path) -> None:
         raise ConfigError(f"model folder `{path}` has no weights in safetensors format")
 
 
+def _check_weights(path: str, found: dict[str, Any]) -> None:
+    """Transformers fills what is missing with random numbers, and drops what is left over."""
+    for keys, complaint in (
+        (found["missing_keys"], "have no values for"),
+        (found["unexpected_keys"], "hold values the model has no place for:"),
+    ):
+        if keys:
+            first, *rest = sorted(keys)
+            more = f" and {len(rest)} more" if rest else ""
+            raise ConfigError(
+                f"the weights of `{path}` {complaint} {first}{more}: "
+                "its config.json and its weights are not of the same model, so get both again"
+            )
+
+
 def _open_tokenizer(path: str, where: str, download: bool) -> Any:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=not download)
-    except (OSError, ValueError, KeyError) as error:
-        if _HUB_ID.fullmatch(path) and not download:
-            raise ConfigError(
-                f"model `{path}` is neither a folder nor downloaded: `hub:{path}` would download it"
-            ) from error
+        with reading(f"the tokenizer of `{path}` cannot be read"):
+            tokenizer = AutoTokenizer.from_pretrained(
+                where, local_files_only=not download, trust_remote_code=False
+            )
+    except ConfigError as error:
+        if download or Path(where).is_dir() or not isinstance(error.__cause__, OSError):
+            raise
         raise ConfigError(
-            f"the tokenizer of `{path}` cannot be read: {_one_line(error)}"
+            f"model `{path}` is neither a folder nor downloaded: `hub:{path}` would download it"
         ) from error
     if not tokenizer.chat_template:
         raise ConfigError(f"model `{path}` has no chat template: use an instruction-tuned model")
@@ -141,5 +160,17 @@ def _open_tokenizer(path: str, where: str, download: bool) -> Any:
     return tokenizer
 
 
+@contextmanager
+def reading(failed: str) -> Iterator[None]:
+    """Inside, transformers reads files of others: whatever it makes of them is one sentence."""
+    try:
+        yield
+    except Exception as error:
+        said = _one_line(error)
+        if "trust_remote_code" in said:
+            said = "it brings Python code of its own, which is not run: use another model"
+        raise ConfigError(f"{failed}: {said}") from error
+
+
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(str(error).split()) or type(error).__name__

@@ -24,7 +24,7 @@ from tacit.config import ModelConfig
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.chat import Chat
 from tacit.engine.check import check_request
-from tacit.engine.load import default_rows, load_tokenizer, model_folder
+from tacit.engine.load import default_rows, load_tokenizer, model_folder, reading
 from tacit.engine.sampler import uniforms
 from tacit.engine.silence import SilenceOdds, along_marker, decide, log_others, marker_odds
 from tacit.engine.vllm_server import Drawn, Export, Server, VllmServer
@@ -248,7 +248,8 @@ class Gate:
 def serve(name: str, config: ModelConfig, *, adapters: int = 0, rank: int = 0) -> ServedModel:
     """Start vLLM with a model; `adapters` of this `rank` will be trained on it."""
     folder = model_folder(config.path)
-    architecture = AutoConfig.from_pretrained(folder)
+    with reading(f"the config of `{config.path}` cannot be read"):
+        architecture = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     own = getattr(architecture.get_text_config(), "max_position_embeddings", None)
     server = VllmServer(
         str(folder),
