@@ -23,6 +23,7 @@ FAULTS = (
     "truncated JSON",
     "wrong content type",
     "empty choices",
+    "impossible usage",
     "lost answer",
 )
 """`reset` comes before the server has heard of it, `lost answer` after it has done the work."""
@@ -118,6 +119,11 @@ class FaultyProxy:
             case "empty choices":
                 await _send(
                     writer, "200", json.dumps(json.loads(answer) | {"choices": []}).encode()
+                )
+            case "impossible usage":
+                usage = {"prompt_tokens": 1, "completion_tokens": float("inf")}
+                await _send(
+                    writer, "200", json.dumps(json.loads(answer) | {"usage": usage}).encode()
                 )
             case _:
                 await _send(writer, "200", answer)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tacit.economy.ledger import Price, PriceTable
-from tacit.economy.spend import FILE, Purse, paid
+from tacit.economy.spend import FILE, RECEIPT, Purse, paid
 from tacit.errors import ConfigError
 from tacit.runfolder import RunFolder
 from tacit.types import Receipt, Usage
@@ -78,6 +78,17 @@ def test_a_torn_receipt_is_cut_off_and_a_damaged_one_is_named(tmp_path: Path) ->
         file.write(b'{"model": "big"}\n')
     with pytest.raises(ConfigError, match=r"spend\.jsonl line 3 is no receipt"):
         Purse(run)
+
+
+def test_a_receipt_that_cannot_be_true_is_left_out_and_said(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for tokens in (5, 10**15, 10**4000, 7):
+        run.append(FILE, RECEIPT.dump_json(receipt(generated=tokens)))
+    purse, said = Purse(run, PRICES, cap=1.0), list[str]()
+    purse.account(said.append)
+    assert [one.usage.generated for one in purse.receipts] == [5, 7]
+    assert purse.reached() is None
+    assert "spend.jsonl line 2, 3: no answer has so many tokens" in said[0] and len(said) == 1
 
 
 def test_a_model_without_a_price_is_an_error(tmp_path: Path) -> None:

@@ -140,6 +140,81 @@ async def test_passing_troubles_are_tried_again(
     assert len(server.asked) == 3
 
 
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def reporting(prompt: str = "1", generated: str = "2", reasoning: str = "0") -> Answer:
+    """A completion with these counts, as JSON spells them."""
+    status, headers, body = completion(usage="COUNTS")
+    counts = f'{{"prompt_tokens": {prompt}, "completion_tokens": {generated}, '
+    counts += f'"completion_tokens_details": {{"reasoning_tokens": {reasoning}}}}}'
+    return status, headers, body.replace(b'"COUNTS"', counts.encode())
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (reporting(generated="1e999"), "damaged"),
+        (reporting(generated="NaN"), "damaged"),
+        (reporting(generated='"many"'), "damaged"),
+        (reporting(generated="[7]"), "damaged"),
+        (reporting(generated="9" * 4000), "impossible token counts"),
+        (reporting(generated="9" * 4300, reasoning="9" * 4300), "impossible token counts"),
+        (reporting(generated="1" + "0" * 15), "impossible token counts"),
+        (reporting(generated="20000"), "20000 generated tokens, more than"),
+        (reporting(prompt="900000"), "900000 prompt and"),
+        (reporting(generated="900000", reasoning="900000"), "900000 generated tokens, more than"),
+        (completion(usage=[1, 2]), "damaged"),
+        (completion("half of a \ud83d"), "damaged"),
+        (completion(model="\ud83d"), "damaged"),
+        ((200, {}, DEEP), "damaged"),
+        ((200, {}, completion(usage="COUNTS")[2].replace(b'"COUNTS"', DEEP)), "damaged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_an_answer_that_cannot_be_true_is_tried_again_and_leaves_nothing_behind(
+    serve: Callable[..., Server], tmp_path: Path, bad: Answer, why: str
+) -> None:
+    paid: list[Receipt] = []
+    async with connected(serve(bad), kept(tmp_path, paid), retries=1) as engine:
+        with pytest.raises(EngineError, match=f"{why}.*tried 2 times"):
+            await engine.generate(question(1, max_tokens=32, temperature=0))
+    assert not paid and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("good", "limit"),
+    [
+        (reporting(generated="63"), 32),
+        (completion("word " * 2000, usage={"prompt_tokens": 9, "completion_tokens": 9000}), 32),
+        (reporting(prompt="8000"), 32),
+        (reporting(generated="64020", reasoning="64000"), 32),
+        (reporting(generated="150000"), None),
+        (reporting(generated="600000", reasoning="500000"), 400_000),
+    ],
+    ids=["mildly-over", "limit-ignored", "own-prompt", "thought", "no-limit", "long-asked"],
+)
+async def test_counts_that_may_be_true_are_taken(
+    serve: Callable[..., Server], good: Answer, limit: int | None
+) -> None:
+    async with connected(serve(good), parameters={"max_tokens": limit}) as engine:
+        got = await engine.generate(question(1))
+    assert got.usage.generated == json.loads(good[2])["usage"]["completion_tokens"]
+
+
+async def test_a_kept_answer_with_an_impossible_count_is_asked_for_again(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(by=by_hash)
+    async with connected(server, kept(tmp_path)) as engine:
+        await engine.generate(question(1, temperature=0))
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace('"generated": ', '"generated": 1' + "0" * 20))
+    async with connected(server, kept(tmp_path)) as engine:
+        got = await engine.generate(question(1, temperature=0))
+    assert not got.reused and got.usage.generated < 100 and len(server.asked) == 2
+
+
 async def test_the_server_is_given_the_time_it_asks_for(serve: Callable[..., Server]) -> None:
     server = serve(failure(429, "slow down", retry_after="0.3"), completion())
     async with connected(server) as engine:

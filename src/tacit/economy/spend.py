@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.economy.ledger import PriceTable
 from tacit.engine.api import Account
+from tacit.engine.api_answer import MOST_TOKENS
 from tacit.errors import ConfigError
 from tacit.runfolder import RunFolder, read_lines
 from tacit.types import Receipt, Usage
@@ -41,11 +42,18 @@ class Purse:
     ) -> None:
         self._run, self._prices, self._cap = run, prices, cap
         run.mend(FILE)
-        self.receipts = list(_read(run))
+        found = list(enumerate(_read(run), start=1))
+        self.receipts = [one for _, one in found if one.usage.total <= MOST_TOKENS]
+        self._impossible = [str(line) for line, one in found if one.usage.total > MOST_TOKENS]
         self._spent = sum(map(self._money, self.receipts))
 
     def account(self, warn: Callable[[str], None]) -> Account:
         """How the run's engines are to ask: keeping answers in its folder, paying from here."""
+        if self._impossible:
+            warn(
+                f"{self._run.path / FILE} line {', '.join(self._impossible)}: no answer has so "
+                "many tokens, so this is counted nowhere"
+            )
         return Account(
             cache=self._run.path / "cache", on_receipt=self.pay, warn=warn, served=self.served()
         )
@@ -109,4 +117,7 @@ def _read(run: RunFolder) -> Iterable[Receipt]:
         try:
             yield RECEIPT.validate_json(line)
         except ValidationError:
-            raise ConfigError(f"{run.path / FILE} line {number} is no receipt") from None
+            raise ConfigError(
+                f"{run.path / FILE} line {number} is no receipt: remove that line, and what it may "
+                "have cost is not counted"
+            ) from None

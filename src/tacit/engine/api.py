@@ -19,7 +19,9 @@ from typing import Any
 
 from tacit.config import ModelConfig
 from tacit.engine.api_answer import (
+    UNSEEN,
     Broken,
+    check_counts,
     headers_of,
     is_passing,
     is_refusal,
@@ -173,7 +175,14 @@ class ApiEngine:
                 )
         except TimeoutError:
             raise Broken(f"no whole answer in {limit:.3g} s", reached=False) from None
-        return read_answer(raw.headers.get("content-type", ""), raw.content, self.model)
+        answer = read_answer(raw.headers.get("content-type", ""), raw.content, self.model)
+        check_counts(
+            answer.usage,
+            sent=sum(len(m.content.encode()) for m in messages),
+            limit=int(body.get(self._config.max_tokens_name, UNSEEN)),
+            received=len(raw.content),
+        )
+        return answer
 
     def _failed(
         self, error: Exception, attempt: int, began: float, started: float

@@ -12,6 +12,13 @@ _TRY_AGAIN = {408, 409, 425, 429}
 _REFUSALS = {401, 402}
 _REFUSALS_AT_FIRST = {403, 404}
 """Once something was answered, these are about one question and no longer about us."""
+MOST_TOKENS = 10**9
+"""No answer reports more, whatever was asked."""
+UNSEEN = 2**18
+"""Tokens of one call that nobody here sees: what a server adds to a prompt, or thinks."""
+
+
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Broken(Exception):
@@ -41,7 +48,8 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
         served, fingerprint = tree.get("model") or model, tree.get("system_fingerprint") or ""
         if finish == "error" or not isinstance(text, str | None):
             raise Broken("the server broke off while it answered")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        f"{text}{served}{fingerprint}".encode()  # half a surrogate pair could not be written
+    except _DAMAGE as error:
         raise Broken(f"the server's JSON is damaged or cut off ({error})") from None
     if usage is None:
         raise EngineError(f"{model}: the server reports no usage, so nothing can be counted")
@@ -65,11 +73,30 @@ def _usage(reported: Mapping[str, Any]) -> Usage:
     apart = reported.get("total_tokens") == prompt + generated + reasoning
     if reasoning and (apart or reasoning > generated):  # some servers count them beside the rest
         generated += reasoning
-    if min(prompt, generated, cached, reasoning) < 0:
-        raise ValueError("negative token counts")
+    if min(prompt, generated, cached, reasoning) < 0 or prompt + generated > MOST_TOKENS:
+        raise ValueError("impossible token counts")
     return Usage(
         prompt=prompt, generated=generated, cached=min(cached, prompt), reasoning=reasoning
     )
+
+
+def check_counts(usage: Usage, *, sent: int, limit: int, received: int) -> None:
+    """Raise `Broken` for counts that cannot be true of a call: they would be paid and learned from.
+
+    A token is at least a byte of what was `sent` or `received`, and what a server generates unseen
+    is within the `limit` or is reported as reasoning. Twice that is let pass, for what templates
+    add and limits that are kept loosely, and `UNSEEN` for what a server adds or thinks by itself.
+    """
+    shown = usage.generated - usage.reasoning
+    if (
+        usage.prompt > 2 * sent + UNSEEN
+        or shown > 2 * max(limit, received)
+        or usage.reasoning > 2 * limit + UNSEEN
+    ):
+        raise Broken(
+            f"the server reports {usage.prompt} prompt and {usage.generated} generated tokens, "
+            f"more than {sent} bytes of messages and a limit of {limit} tokens can come to"
+        )
 
 
 def is_refusal(error: Exception, *, answered_before: bool) -> bool:

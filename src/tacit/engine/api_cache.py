@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tacit.engine.api_answer import MOST_TOKENS
 from tacit.engine.base import Completion
 from tacit.engine.once import OneAtATime
 from tacit.types import Stop, Usage
@@ -82,17 +83,18 @@ def cache_key(**decides: Any) -> str:
 def _completion(line: bytes, key: str) -> Completion | None:
     try:
         kept: Mapping[str, Any] = json.loads(line)
-        if kept["key"] != key:
+        usage = Usage(**kept["usage"])
+        if kept["key"] != key or usage.total > MOST_TOKENS:
             return None
         return Completion(
             text=kept["text"],
             stop=Stop(kept["stop"]),
-            usage=Usage(**kept["usage"]),
+            usage=usage,
             model=kept["model"],
             fingerprint=kept["fingerprint"],
             reused=True,
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
