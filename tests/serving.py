@@ -39,8 +39,10 @@ class Running:
         self._thread.join(timeout=30)
         assert not self._thread.is_alive(), "the server hangs"
 
-    def post(self, body: Any = None, key: str = "", **more: Any) -> httpx2.Response:
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+    def post(
+        self, body: Any = None, key: str = "", headers: dict[str, str] | None = None, **more: Any
+    ) -> httpx2.Response:
+        headers = (headers or {}) | ({"authorization": f"Bearer {key}"} if key else {})
         return httpx2.post(
             f"{self.url}/chat/completions", json=body or ASKED, headers=headers, timeout=30, **more
         )

@@ -30,6 +30,7 @@ from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster, build_roster
 
 KEY = "sk-not-for-logs"
+JSON = {"content-type": "application/json"}
 HINT, ANSWER = "Add the tens first.", r"It is \boxed{42}."
 
 
@@ -175,7 +176,7 @@ def test_half_a_character_is_read_and_answered() -> None:
 
     content = b'{"model": "team", "messages": [{"role": "user", "content": "caf\\u00e9 \\ud83d"}]}'
     with running(solo(actor)) as server:
-        reply = httpx2.post(f"{server.url}/chat/completions", content=content)
+        reply = httpx2.post(f"{server.url}/chat/completions", content=content, headers=JSON)
     assert reply.status_code == 200 and seen == ["café ?"]
 
 
@@ -217,7 +218,7 @@ def test_a_bad_request_is_told_which_field_is_wrong(
     reply = httpx2.post(
         f"{server.url}/chat/completions",
         content=content,
-        headers={"authorization": f"Bearer {KEY}"},
+        headers={"authorization": f"Bearer {KEY}", **JSON},
     )
     error = reply.json()["error"]
     assert (reply.status_code, error["param"]) == (status, param)
@@ -240,9 +241,61 @@ def test_an_oversized_body_without_a_length_is_stopped_too(server: Running) -> N
     reply = httpx2.post(
         f"{server.url}/chat/completions",
         content=pieces(),
-        headers={"authorization": f"Bearer {KEY}"},
+        headers={"authorization": f"Bearer {KEY}", **JSON},
     )
     assert reply.status_code == 413
+
+
+FOREIGN: list[dict[str, str]] = [
+    {"host": "evil.example"},
+    {"host": "evil.example:80"},
+    {"host": "[::1"},
+    {"origin": "http://evil.example"},
+    {"origin": "http://127.0.0.1:3000"},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=lambda headers: str(headers))
+def test_without_a_key_no_website_is_answered(headers: dict[str, str]) -> None:
+    """A name that another site gave this machine, or a page of another site."""
+    played: list[Request] = []
+
+    def actor(request: Request) -> str:
+        played.append(request)
+        return ANSWER
+
+    with running(solo(actor)) as server:
+        port = server.url.split(":")[2].removesuffix("/v1")
+        replies = [
+            httpx2.request(method, f"{server.url}/{path}", json=ASKED, headers=headers)
+            for method, path in [("POST", "chat/completions"), ("GET", "models")]
+        ]
+        replies.append(httpx2.get(f"{server.url}/../metrics", headers=headers))
+        assert {reply.status_code for reply in replies} == {421 if "host" in headers else 403}
+        assert played == []
+        for own in ("127.0.0.1", "localhost", "[::1]"):
+            same = {"host": f"{own}:{port}", "origin": f"http://{own}:{port}"}
+            assert server.post(headers=same).status_code == 200
+
+
+def test_with_a_key_the_key_is_enough(server: Running) -> None:
+    headers = {"authorization": f"Bearer {KEY}", "host": "a.example", "origin": "https://b.example"}
+    assert server.post(headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_only_json_is_read(kind: str | None) -> None:
+    """What a web page may send without asking first is never JSON."""
+    with running(backend()) as server:
+        content, headers = json.dumps(ASKED), {"content-type": kind} if kind else {}
+        reply = httpx2.post(f"{server.url}/chat/completions", content=content, headers=headers)
+        named = {"content-type": "Application/JSON; charset=utf-8"}
+        read = httpx2.post(f"{server.url}/chat/completions", content=content, headers=named)
+    assert reply.status_code == 415
+    assert "Content-Type: application/json" in reply.json()["error"]["message"]
+    assert read.status_code == 200
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", f"Basic {KEY}", "Bearer", f"Bearer x{KEY}"])

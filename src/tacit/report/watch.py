@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tacit.errors import ConfigError
 from tacit.report.episodes import PIECE, Source, to_json
+from tacit.report.loopback import names_loopback
 from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
 from tacit.report.run import Run
 from tacit.runfolder import Request, RunFolder
@@ -36,7 +37,6 @@ HEADERS = {
 }
 """Styles may be inline, since plotly writes some; scripts are the page's own files only."""
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ALIVE_S = 15.0
 """How often a quiet connection is told that it is still open."""
 
@@ -222,8 +222,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _local(self) -> bool:
         """A name other than loopback's is how another site would try to get in."""
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        if host in LOOPBACK:
+        if names_loopback(self.headers.get("Host", "")):
             return True
         self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page answers to 127.0.0.1 only.")
         return False

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from tacit.serve.backend import Answer, Backend, Emit
 from tacit.serve.errand import Errand, EventStream
 from tacit.serve.gate import Gate
-from tacit.serve.keys import RateLimit, check_key, read_body
+from tacit.serve.keys import RateLimit, check_json, check_key, read_body
 from tacit.serve.metrics import CONTENT_TYPE, Metrics
 from tacit.serve.outside import Outside, json_response, told
 from tacit.serve.problem import Problem
@@ -100,6 +100,7 @@ class Service:
     async def chat(self, request: Request) -> Response:
         until = self.until()
         self.admit(request)
+        check_json(request)
         raw = await read_body(request, self.limits.body_bytes, self.limits.deadline)
         chat = parse_chat(raw, request.headers)
         self.backend.check(chat)

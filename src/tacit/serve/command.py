@@ -1,6 +1,5 @@
 """What `tacit serve` does: checks everything, loads the team, serves it until told to stop."""
 
-import ipaddress
 import logging
 import os
 import socket
@@ -13,6 +12,7 @@ from tacit.config import Config
 from tacit.console import err
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, DataError
+from tacit.report.loopback import is_loopback
 from tacit.serve.actor import ActorEngine
 from tacit.serve.app import Limits, Service
 from tacit.serve.keys import keys_from
@@ -123,19 +123,12 @@ def _keys(options: ServeOptions) -> tuple[str, ...]:
         if keys:
             raise ConfigError(f"--without-key, but {options.key_env} holds a key: choose one")
         return ()
-    if not keys and not _is_loopback(options.host):
+    if not keys and not is_loopback(options.host):
         raise ConfigError(
             f"{options.host} can be reached from other machines: put the key that clients must "
             f"show into the environment variable {options.key_env}, or insist on --without-key"
         )
     return keys
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _instruction(config: Config, options: ServeOptions) -> str:

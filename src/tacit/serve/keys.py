@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from starlette.requests import ClientDisconnect, Request
 
 from tacit.errors import ConfigError
+from tacit.report.loopback import is_loopback, names_loopback
 from tacit.serve.problem import Problem, retry_later
 
 
@@ -24,6 +25,7 @@ def keys_from(variable: str) -> tuple[str, ...]:
 def check_key(request: Request, keys: Sequence[str]) -> str:
     """Which client this is: its key, or its address where no key is asked for."""
     if not keys:
+        _check_site(request)
         return request.client.host if request.client else ""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     given = given.strip()
@@ -37,6 +39,25 @@ def check_key(request: Request, keys: Sequence[str]) -> str:
         code="invalid_api_key",
         headers={"www-authenticate": "Bearer"},
     )
+
+
+def _check_site(request: Request) -> None:
+    """Without a key, whatever a browser here sends on behalf of another web site is refused."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    server = request.scope["server"]
+    if server and is_loopback(server[0]) and not names_loopback(host):
+        raise Problem(421, "without a key the server answers to 127.0.0.1 and localhost only")
+    fetched = request.headers.get("sec-fetch-site", "none")
+    own = origin is None or origin.partition("://")[2] == host
+    if not own or fetched not in ("none", "same-origin"):
+        raise Problem(403, "without a key the server answers no page of another origin")
+
+
+def check_json(request: Request) -> None:
+    """The body says that it is JSON, as no page can of another site without asking first."""
+    kind = request.headers.get("content-type", "").partition(";")[0]
+    if kind.strip().lower() != "application/json":
+        raise Problem(415, "the body must be JSON: send `Content-Type: application/json`")
 
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
