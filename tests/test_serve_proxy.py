@@ -1,8 +1,12 @@
 """A Collaborator in front of a foreign Actor: what is added, and that nothing else is changed."""
 
+import contextlib
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +354,106 @@ def test_other_headers_pass_and_other_paths_too() -> None:
     assert reply.json() == {"input": "x"} and reply.headers["x-theirs"] == "kept"
     headers = {name.lower(): value for name, value in actor.headers[0].items()}
     assert headers["openai-organization"] == "org-1"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["%252e%252e/admin", "..%5cadmin", "..;/admin", "../admin", "fine_tuning/jobs", "files", "x"],
+)
+def test_only_known_paths_reach_the_actor(path: str) -> None:
+    with proxied([completion()]) as (server, actor):
+        for method in (b"POST", b"DELETE"):
+            with socket.create_connection(("127.0.0.1", port_of(server))) as raw:
+                raw.sendall(
+                    method + b" /v1/" + path.encode() + b" HTTP/1.1\r\nhost: localhost\r\n"
+                    b"content-type: application/json\r\nconnection: close\r\n"
+                    b"content-length: 2\r\n\r\n{}"
+                )
+                reply = b"".join(iter(lambda: raw.recv(4096), b""))
+            assert reply.startswith(b"HTTP/1.1 404 ")
+        assert httpx2.delete(f"{server.url}/embeddings").status_code == 405
+    assert actor.asked == []
+
+
+def port_of(server: Running) -> int:
+    return int(server.url.split(":")[2].removesuffix("/v1"))
+
+
+class Dripping:
+    """A real server that sends the head of a reply and half of its body, and no more."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._socket.accept()
+                self._open.append(taken)
+                taken.recv(65536)
+                taken.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nha")
+                self.asked.release()
+
+    def stop(self) -> None:
+        for one in (self._socket, *self._open):
+            one.close()
+
+
+@pytest.fixture
+def dripping() -> Iterator[Dripping]:
+    server = Dripping()
+    yield server
+    server.stop()
+
+
+def passing(url: str, limits: Limits) -> AbstractContextManager[Running]:
+    team = TeamConfig.model_validate(
+        {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
+    )
+    engines: dict[str, Engine] = {
+        "hinter": ScriptedEngine(lambda request: HINT),
+        "actor": ActorEngine("actor"),
+    }
+    roster = build_roster(with_foreign_actor(team), engines)
+    return running(ProxyBackend("team", roster, Upstream(url, "k", pass_keys=False), None), limits)
+
+
+def test_what_is_passed_on_keeps_its_place_until_its_body_ends(dripping: Dripping) -> None:
+    with passing(dripping.url, Limits(places=2, waiting=0)) as server, ExitStack() as stack:
+        for _ in range(2):
+            asked = httpx2.stream("POST", f"{server.url}/embeddings", json={}, timeout=20)
+            assert stack.enter_context(asked).status_code == 200
+            assert dripping.asked.acquire(timeout=10)
+        refused = httpx2.post(f"{server.url}/embeddings", json={})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+        stack.close()  # the clients go away, and so do their requests
+        while server.service.gate.inside:
+            time.sleep(0.01)
+
+
+def test_a_passed_on_body_that_never_ends_is_cut_at_the_deadline(dripping: Dripping) -> None:
+    with (
+        passing(dripping.url, Limits(deadline=0.3)) as server,
+        pytest.raises(httpx2.RemoteProtocolError),
+    ):
+        httpx2.post(f"{server.url}/embeddings", json={}, timeout=20)
+
+
+def test_a_website_reaches_no_actor() -> None:
+    page = {"origin": "http://evil.example", "content-type": "text/plain"}
+    with proxied([completion()]) as (server, actor):
+        for path in ("chat/completions", "embeddings", "audio/transcriptions"):
+            reply = httpx2.post(f"{server.url}/{path}", content=json.dumps(REQUEST), headers=page)
+            assert reply.status_code == 403
+        del page["origin"]
+        for path in ("chat/completions", "embeddings"):
+            reply = httpx2.post(f"{server.url}/{path}", content=json.dumps(REQUEST), headers=page)
+            assert reply.status_code == 415
+    assert actor.asked == []
 
 
 def test_an_actor_that_hangs_is_given_up_at_the_deadline() -> None:

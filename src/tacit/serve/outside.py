@@ -52,7 +52,10 @@ class Outside:
             with self._gate.counted():
                 await self._inside(scope, receive, reply)
         except Exception as error:  # its client was told by `told`, or has half a reply
-            log_failure(error, name)
+            if isinstance(error.__cause__, Problem):
+                log.warning("%s was cut off: %s", name, error.__cause__)
+            else:
+                log_failure(error, name)
         finally:
             path = scope["path"] if scope["path"] in PATHS else "other"
             self._metrics.request(path, status)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from tacit.config import TeamConfig
 from tacit.engine.base import Completion
@@ -22,7 +22,7 @@ from tacit.serve.actor import CallsTools, Relay
 from tacit.serve.app import Service
 from tacit.serve.backend import Answer, Emit
 from tacit.serve.conversation import question_of
-from tacit.serve.keys import read_body
+from tacit.serve.keys import check_json, read_body
 from tacit.serve.problem import Problem
 from tacit.serve.schema import Chat, Json, account, model_json, usage_json
 from tacit.serve.upstream import Upstream
@@ -33,6 +33,18 @@ from tacit.types import Call, Task, Usage
 log = logging.getLogger(__name__)
 
 ACTOR = "actor"
+FORMS = ("audio/transcriptions", "audio/translations", "images/edits", "images/variations")
+"""Paths of the Actor's server that are passed on, and whose bodies are no JSON."""
+PASSED_ON = (
+    "audio/speech",
+    "completions",
+    "embeddings",
+    "images/generations",
+    "moderations",
+    "rerank",
+    "responses",
+)
+"""The others: what generates or measures and keeps nothing, so that nobody manages the account."""
 
 
 def with_foreign_actor(team: TeamConfig) -> TeamConfig:
@@ -121,21 +133,36 @@ class ProxyBackend:
         await self._upstream.close()
 
     def routes(self, service: Service) -> list[Route]:
-        """Everything else that an application may ask the Actor's server: passed on as it is."""
+        """What else an application may ask the Actor's server: passed on as it is."""
+        return [
+            Route(f"/v1/{path}", PassOn(path, service, self._upstream), methods=["POST"])
+            for path in (*PASSED_ON, *FORMS)
+        ]
 
-        async def pass_on(request: Request) -> Response:
-            until = service.until()
-            service.admit(request)
-            path = request.path_params["path"]
-            if ".." in path.split("/"):
-                raise Problem(404, "there is nothing at this path")
-            body = await read_body(request, service.limits.body_bytes, service.limits.deadline)
-            path = f"{path}?{request.url.query}" if request.url.query else path
-            async with service.in_time(until), service.gate.place():
-                return await self._upstream.pass_on(request.method, path, request.headers, body)
 
-        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-        return [Route("/v1/{path:path}", pass_on, methods=methods)]
+class PassOn:
+    """One path of the Actor's server, within our limits from the first byte to the last."""
+
+    def __init__(self, path: str, service: Service, upstream: Upstream) -> None:
+        self._path = path
+        self._service = service
+        self._upstream = upstream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, request = self._service, Request(scope, receive)
+        until = service.until()
+        service.admit(request)
+        if self._path not in FORMS:
+            check_json(request)
+        body = await read_body(request, service.limits.body_bytes, service.limits.deadline)
+        query = request.url.query
+        path = f"{self._path}?{query}" if query else self._path
+        async with (
+            service.in_time(until),
+            service.gate.place(),
+            self._upstream.passed_on(path, request.headers, body) as reply,
+        ):
+            await reply(scope, receive, send)
 
 
 def _unheard(piece: str) -> None:

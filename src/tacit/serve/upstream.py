@@ -83,14 +83,18 @@ class Upstream:
         async with self._asked("GET", "models", headers) as reply:
             return await _object(reply)
 
-    async def pass_on(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> StreamingResponse:
-        """Any other request; its reply is passed on as it comes, refusals too."""
+    @asynccontextmanager
+    async def passed_on(
+        self, path: str, headers: Mapping[str, str], body: bytes
+    ) -> AsyncIterator[StreamingResponse]:
+        """Any other request; its reply is to be passed on as it comes, refusals too."""
         with _failures():
-            reply = await self._send(method, path, headers, body)
-        kept = {k: v for k, v in reply.headers.items() if k.lower() not in _OF_ONE_HOP}
-        return StreamingResponse(_pieces(reply), reply.status_code, kept)
+            reply = await self._send("POST", path, headers, body)
+            try:
+                kept = {k: v for k, v in reply.headers.items() if k.lower() not in _OF_ONE_HOP}
+                yield StreamingResponse(reply.aiter_raw(), reply.status_code, kept)
+            finally:
+                await reply.aclose()
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -150,14 +154,6 @@ def _failures() -> Iterator[None]:
     except httpx2.TransportError as error:
         kind = type(error).__name__
         raise Problem(502, f"the Actor cannot be asked ({kind})", code="actor_failed") from error
-
-
-async def _pieces(reply: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for piece in reply.aiter_raw():
-            yield piece
-    finally:
-        await reply.aclose()
 
 
 async def _object(reply: httpx2.Response) -> Json:
