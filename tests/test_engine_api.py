@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from loopback import Answer, Sent, Server, by_hash, completion, failure
-from tacit.config import ModelConfig
+from scripted_teams import play
+from tacit.config import AgentConfig, ModelConfig, TeamConfig
 from tacit.engine import api_limits
 from tacit.engine.api import Account, ApiEngine
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
-from tacit.errors import ConfigError, EngineError, Refused
+from tacit.engine.scripted import ScriptedEngine
+from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
+from tacit.team.roster import build_roster
 from tacit.types import ChatMessage, Choice, Receipt, Stop, Usage
 
 
@@ -242,6 +245,31 @@ async def test_final_errors_are_not_tried_again_and_keep_the_servers_words(
         with pytest.raises(EngineError, match=f"asked-model: {said}.*HTTP {final[0]}"):
             await engine.generate(ask())
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        failure(400, "Please shorten it.", "context_length_exceeded"),
+        failure(400, "This model's maximum context length is 4096 tokens."),
+        failure(400, "the request exceeds the available context size, try increasing it"),
+    ],
+    ids=["openai", "vllm", "llama.cpp"],
+)
+async def test_a_prompt_over_the_servers_context_is_told_from_its_other_refusals(
+    serve: Callable[..., Server], answer: Answer
+) -> None:
+    team = TeamConfig(
+        topology="hint_actor", agents={"hinter": AgentConfig(), "actor": AgentConfig()}
+    )
+    async with connected(serve(by=lambda sent: answer)) as engine:
+        with pytest.raises(PromptTooLong):
+            await engine.generate(ask())
+        hinter = ScriptedEngine(lambda request: "a hint" if spoken else "<silent>")
+        roster = build_roster(team, {"hinter": hinter, "actor": engine})
+        for spoken in (True, False):  # without a hint the prompt is the question's own
+            episode = await play(roster)
+            assert episode.overflowed is spoken and (episode.grade is None) is not spoken
 
 
 async def test_retries_end(serve: Callable[..., Server]) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from scripted_teams import scripted
 from tacit.config import Config, EvaluationConfig, TeamConfig
+from tacit.console import detail_lines
 from tacit.economy.ledger import Price, PriceTable
 from tacit.engine.base import Request
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.errors import ConfigError, EngineError, RunError
+from tacit.errors import ConfigError, EngineError, PromptTooLong, RunError
 from tacit.evaluate import Summary, compare, evaluate_team, frontier, scores, summarise
 from tacit.runfolder import RunFolder
 from tacit.statistics import Estimate, bootstrap, wilson
@@ -118,6 +119,27 @@ def test_cached_and_reasoning_tokens_are_shown_by_agent() -> None:
     calls = [replace(actor("42"), usage=told), replace(actor("42"), usage=Usage(generated=10))]
     (agent,) = summarise("t", [episode("a", True, *calls)], TASKS, SETTINGS).agents
     assert (agent.prompt, agent.cached, agent.generated, agent.reasoning) == (100, 60, 40, 20)
+
+
+def test_an_overflow_by_the_teams_own_talk_is_wrong_and_counted_with_its_cost() -> None:
+    over = replace(episode("d", False, hint("on and on", generated=1000)), error="Overflow: actor")
+    summary = summarise("t", [*EPISODES[:3], over], TASKS, SETTINGS)
+    assert (summary.tasks, summary.failed, summary.overflowed) == (4, 0, 1)
+    assert summary.accuracy == wilson(2, 4)
+    assert summary.generated.mean == pytest.approx((7 + 15 + 11 + 1000) / 4)
+    (line,) = detail_lines([summary])
+    assert "1 episode wrong because the talk overflowed a prompt" in line
+
+
+async def test_an_overflow_is_not_played_again(tmp_path: Path) -> None:
+    def over(request: Request) -> str:
+        raise PromptTooLong("a prompt of 90 tokens is over its max_input_tokens 60", limit=60)
+
+    run = RunFolder.open(tmp_path, Config())
+    for script in (over, lambda request: "42"):
+        roster = scripted("hint_actor", {"hinter": ["a long hint"], "actor": script})
+        (one,) = await evaluate_team("t", roster, TASKS[:1], SETTINGS, run)
+        assert one.overflowed and scores([one]) == {"a": 0.0}
 
 
 def test_failed_episodes_count_nowhere_but_in_their_number() -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from tacit.config import JudgeConfig
+from tacit.engine.load import load_model
+from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
-from tacit.errors import GradingError
+from tacit.errors import GradingError, Overflow, PromptTooLong
 from tacit.team.judge import Judge
 from tacit.types import Task
 
@@ -47,3 +49,17 @@ async def test_other_tasks_go_to_their_own_grader() -> None:
     grader, seen = judge(r"\boxed{0}")
     assert (await grader(SUM, r"\boxed{2}")).right
     assert not seen
+
+
+async def test_an_answer_too_long_for_the_judge_is_the_teams_doing_and_a_rubric_is_not() -> None:
+    engine = LocalEngine(load_model("pocket"), context=120)
+    grader = Judge(engine, JudgeConfig(rubric="It must rhyme.", max_tokens=8))
+    with pytest.raises(GradingError, match="no mark"):
+        await grader(OPEN, "Rain")
+    with pytest.raises(Overflow, match="because of the answer"):
+        await grader(OPEN, "Rain, rain, go away. " * 20)
+    wordy = Judge(engine, JudgeConfig(rubric="It must rhyme. " * 30, max_tokens=8))
+    with pytest.raises(PromptTooLong) as caught:
+        await wordy(OPEN, "Rain")
+    assert not isinstance(caught.value, Overflow)
+    await engine.close()

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from scripted_teams import scripted
 from tacit.config import Config
 from tacit.configfile import parse_config
+from tacit.economy.reward import Multipliers, RewardSettings
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, RunError
 from tacit.grading import grade
+from tacit.learn.credit import CreditSettings, credit
+from tacit.learn.metrics import step_metrics
 from tacit.learn.rollouts import Player, make_player
 from tacit.learn.sampler import TaskSampler
 from tacit.learn.track import TRACKERS, Fan, check_trackers
 from tacit.types import Choice, Task
 
 Script = Callable[[Request], str]
+PLAIN = CreditSettings(reward=RewardSettings())
 
 
 def tasks(count: int) -> list[Task]:
@@ -142,6 +146,56 @@ async def test_failed_episodes_are_in_no_group() -> None:
     groups = await make(sometimes).play(tasks(3), step=1)
     assert [len(group.spoken) for group in groups] == [2, 2, 2]
     assert all(e.error is None and e.grade for g in groups for e in (*g.spoken, *g.silent))
+
+
+def counting_words(player: Player) -> Player:
+    """Engines of tokens: what they are asked is measured by its words."""
+    for agent in player.roster.agents:
+        engine: Any = agent.engine
+        engine.encode = lambda messages: tuple(hash(w) for m in messages for w in m.content.split())
+    return player
+
+
+async def test_talk_that_overflows_a_prompt_stays_in_its_group_with_its_cost() -> None:
+    said = count()
+    player = counting_words(
+        make(
+            lambda r: "add one" if next(said) % 3 else "blah " * 50, actor={"max_input_tokens": 20}
+        )
+    )
+    for group in await player.play(tasks(1), step=1) + await player.play(tasks(1), step=2):
+        assert [episode.overflowed for episode in group.spoken] == [True, False, False]
+        batch = credit([group], {"hinter": "hinter"}, Multipliers(), PLAIN)
+        (judged,) = batch.groups
+        assert [parts.task for parts in judged.spoken] == [0.0, 1.0, 1.0]
+        assert (judged.spoken[0].raw.tokens, judged.spoken[0].raw.turns) == (50, 1)
+        assert judged.tokens == pytest.approx((50 + 3 + 3) / 3)
+        assert step_metrics(batch.groups)["episodes/overflowed"] == 1
+
+
+async def test_silence_is_compared_only_where_there_was_a_choice() -> None:
+    """A draft too long for the critic ends an episode before anybody chooses."""
+    agents = {"critic": {"trained": True, "max_input_tokens": 60}, "actor": {"temperature": 1.0}}
+    team = {"topology": "critic_actor", "agents": agents}
+    config: Config = parse_config(
+        {"team": team, "silence": {"silent_samples": 2}, "train": {"group": 3}}
+    )
+    assert config.team is not None
+    drafts: list[str] = []
+
+    def draft(request: Request) -> str:
+        return drafts.pop(0) if drafts else r"\boxed{1}"
+
+    scripts = {"critic": lambda r: "a remark", "actor": draft}
+    roster = scripted("critic_actor", scripts, **agents)
+    player = counting_words(make_player(roster, grade, config, config.team))
+    # Both arms share the first two drafts; only the spoken one has a third.
+    for long, over, chose in ((0, 0, 3), (1, 1, 2), (2, 2, 0), (3, 3, 0)):
+        drafts[:] = ["blah " * 50] * long
+        (group,) = await player.play(tasks(1), step=1)
+        assert sum(episode.overflowed for episode in group.spoken) == over
+        assert sum(any(c.agent == "critic" for c in e.calls) for e in group.spoken) == chose
+        assert sum(episode.overflowed for episode in group.silent) == min(long, 2)
 
 
 async def test_a_task_that_only_failed_is_left_out() -> None:

@@ -19,7 +19,7 @@ from serving import ASKED, running
 from tacit.config import AgentConfig, ModelConfig, TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.factory import open_engine
-from tacit.errors import ConfigError, EngineError, Refused, RunError
+from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused, RunError
 from tacit.rollout import Job, play_all
 from tacit.serve.team import TeamBackend
 from tacit.tasks import load_tasks
@@ -90,6 +90,17 @@ def drawn(episodes: list[Episode]) -> list[Any]:
         )
         for episode in episodes
     ]  # fmt: skip
+
+
+async def test_a_prompt_too_long_is_a_wrong_answer_only_where_something_was_said() -> None:
+    def actor(request: Request) -> str:
+        raise PromptTooLong("actor: too long")
+
+    for hint in ("on and on", SILENT):
+        scripts = {"hinter": [hint], "actor": actor}
+        episode = await play(outside("hint_then_answer", scripts, hinter={"silent": True}))
+        assert episode.error is not None and "actor: too long" in episode.error
+        assert episode.overflowed is (hint != SILENT)
 
 
 async def test_it_plays_the_very_episodes_of_a_topology() -> None:

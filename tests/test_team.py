@@ -1,7 +1,7 @@
 """What one call carries: its seed, how it samples, what may be too long, what is written down."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.runfolder import RunFolder
-from tacit.team.roster import build_roster, check_team
+from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Seat, Setting, Team
-from tacit.types import Choice, Message, Task
+from tacit.types import Choice, Grade, Message, Task
 
 SUM = Task(id="sum/2", question="What is 31 + 25?", answer="56", grader="math", level="easy")
 
@@ -291,7 +291,8 @@ async def test_a_prompt_over_the_agents_limit_fails_before_the_call(pocket: Loca
     assert fits.error is None and len(fits.calls) == 1
     over = await play(solo_on(pocket, max_input_tokens=length - 1), SUM)
     size = f"a prompt of {length} tokens is over its max_input_tokens {length - 1}"
-    assert over.error == f"PromptTooLong: actor: {size}"
+    alone = "the question alone does not fit: raise that limit"
+    assert over.error == f"PromptTooLong: actor: {size}; {alone}"
     assert over.calls == () and over.grade is None
 
 
@@ -299,6 +300,90 @@ async def test_a_prompt_over_the_models_context_is_a_failed_episode(pocket: Loca
     long = Task(id="long", question="What is 31 + 25? " * 500, answer="56", grader="math")
     episode = await play(solo_on(pocket), long)
     assert episode.error is not None and episode.error.startswith("PromptTooLong: pocket")
+    assert episode.grade is None
+
+
+def hint_on(engines: Mapping[str, LocalEngine], **actor: Any) -> Roster:
+    agents = {"hinter": AgentConfig(), "actor": AgentConfig(max_tokens=8, **actor)}
+    return build_roster(TeamConfig(topology="hint_actor", agents=agents), engines)
+
+
+def hint(choice: Choice) -> Setting:
+    return Setting(choices={"hinter": choice})
+
+
+async def test_a_prompt_made_too_long_by_what_was_said_is_a_wrong_answer_with_its_cost(
+    pocket: LocalEngine,
+) -> None:
+    small = LocalEngine(load_model("pocket"), context=60)
+    for engines, limit, says in (
+        (dict.fromkeys(("hinter", "actor"), pocket), 60, "is over its max_input_tokens 60"),
+        ({"hinter": pocket, "actor": small}, None, "exceed the context of 60"),
+    ):
+        roster = hint_on(engines, max_input_tokens=limit)
+        silent = await play(roster, SUM, hint(Choice.SILENT))
+        assert silent.error is None and len(silent.calls) == 2
+        over = await play(roster, SUM, hint(Choice.SPEAK))
+        assert over.error is not None and over.error.startswith("Overflow: ")
+        assert over.error.endswith(f"{says}, because of what was said before")
+        assert over.grade == Grade(reward=0.0, right=False) and over.overflowed
+        assert [call.agent for call in over.calls] == ["hinter"]
+        assert over.turns == 1 and over.usage.generated > 0
+    await small.close()
+
+
+async def test_a_question_that_fits_nowhere_is_nobodys_doing_whatever_was_said(
+    pocket: LocalEngine,
+) -> None:
+    roster = hint_on(dict.fromkeys(("hinter", "actor"), pocket), max_input_tokens=5)
+    for choice in (Choice.SILENT, Choice.SPEAK):
+        episode = await play(roster, SUM, hint(choice))
+        assert episode.error is not None and "the question alone does not fit" in episode.error
+        assert episode.grade is None and not episode.overflowed
+
+
+async def long_winded(task: Task, team: Team) -> Message:
+    """Asks for more than the question before anybody has spoken."""
+    return await team.actor.ask(task.question * 20)
+
+
+async def test_a_prompt_that_the_topology_itself_made_too_long_is_no_wrong_answer(
+    pocket: LocalEngine,
+) -> None:
+    config = TeamConfig(
+        topology="test_team:long_winded",
+        agents={"actor": AgentConfig(max_input_tokens=60, max_tokens=8)},
+    )
+    episode = await play(build_roster(config, {"actor": pocket}), SUM)
+    assert episode.error is not None and episode.error.startswith("PromptTooLong: actor")
+    assert episode.grade is None
+
+
+async def hint_to_three(task: Task, team: Team) -> Message:
+    said = await team.hinter.ask(task.question)
+    short, over, other = team.actor, team.narrow, team.actor
+    return (
+        await team.together(
+            short.ask(task.question, hint=said),
+            over.ask(task.question, hint=said),
+            other.ask(task.question),
+        )
+    )[0]
+
+
+async def test_what_was_asked_together_with_an_overflow_is_counted(pocket: LocalEngine) -> None:
+    config = TeamConfig(
+        topology="test_team:hint_to_three",
+        agents={
+            "hinter": AgentConfig(),
+            "actor": AgentConfig(max_tokens=8),
+            "narrow": AgentConfig(max_tokens=8, max_input_tokens=60),
+        },
+    )
+    roster = build_roster(config, dict.fromkeys(config.agents, pocket))
+    episode = await play(roster, SUM)
+    assert episode.overflowed
+    assert [call.agent for call in episode.calls] == ["hinter", "actor", "actor"]
 
 
 async def test_a_call_is_written_down_as_it_was_served(pocket: LocalEngine) -> None:

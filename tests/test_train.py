@@ -61,6 +61,27 @@ def whole(here: Path) -> Path:
     return here / "whole"
 
 
+async def test_talk_that_overflows_is_learned_from_and_charged(tmp_path: Path) -> None:
+    agents = {
+        "hinter": {"max_tokens": 80, "trained": True},
+        "actor": {"max_tokens": 16, "max_input_tokens": 80},
+    }
+    config = tiny_config(
+        team={"agents": agents}, silence={"warmup_steps": 0}, train={"steps": 2, "group": 6}
+    )
+    told = await run_training(config, tmp_path / "run", as_json=True)
+    steps = [line for line in records(tmp_path / "run") if "reward/total" in line]
+    assert told["dropped"] == 0 and len(steps) == 2
+    assert all(0 < line["episodes/overflowed"] < 12 for line in steps)
+    lines = (tmp_path / "run/episodes/train.jsonl").read_text(encoding="utf-8").splitlines()
+    played = [json.loads(line) for line in lines]
+    over = [episode for episode in played if episode["error"]]
+    assert len(played) == 24 and sum(s["episodes/overflowed"] for s in steps) == len(over)
+    assert all(e["reward"]["task"] == 0 and e["calls"][0]["usage"]["generated"] for e in over)
+    spent = sum(c["usage"]["generated"] for e in played[:12] for c in e["calls"]) / 12
+    assert sum(steps[0][f"tokens/{agent}"] for agent in agents) == pytest.approx(spent)
+
+
 def test_a_run_says_what_happened(whole: Path) -> None:
     found = records(whole)
     steps = [line["step"] for line in found if "reward/total" in line]

@@ -156,6 +156,9 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
             facts.append(f"{silent} % right where somebody was silent, {spoken} % elsewhere")
         if one.changed is not None:
             facts.append(changed_phrase(one.changed))
+        if one.overflowed:
+            some = "episode" if one.overflowed == 1 else "episodes"
+            facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")
         yield f"{one.team}: {'; '.join(facts)}"
 
 

@@ -5,6 +5,7 @@ TacitError
 │   └── DataError    a benchmark or JSONL file is missing or malformed
 ├── EngineError      a model call failed for good: the episode is recorded as failed and left out
 │   ├── PromptTooLong
+│   │   └── Overflow the team's own words no longer fit: graded 0, with what they cost
 │   └── Refused      the server will answer nobody with this key, model or account: the run stops
 ├── GradingError     a grader broke (never the same as "wrong answer")
 │   └── SandboxError no isolation could be had for running model-written code
@@ -31,6 +32,15 @@ class EngineError(TacitError, RuntimeError):
 
 class PromptTooLong(EngineError):
     """A prompt does not fit the agent's or the model's input limit."""
+
+    def __init__(self, message: str, limit: int | None = None) -> None:
+        """`limit`: how many tokens the prompt may have, where that is known."""
+        super().__init__(message)
+        self.limit = limit
+
+
+class Overflow(PromptTooLong):
+    """What the team said made a prompt too long: its own doing, and no fault of an engine."""
 
 
 class Refused(EngineError):

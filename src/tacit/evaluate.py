@@ -51,6 +51,8 @@ class Summary:
     tasks: int
     samples: int
     failed: int
+    overflowed: int
+    """Episodes in which what the team said made a prompt too long; they count as wrong."""
     accuracy: Estimate
     """pass@1: the mean over tasks of the share of right samples."""
     accuracy_by_level: dict[str, Estimate]
@@ -103,7 +105,7 @@ async def evaluate_team(
     have = {
         (episode.task_id, episode.sample): episode
         for episode in run.episodes(name)
-        if episode.error is None and (episode.task_id, episode.sample) in wanted
+        if episode.grade is not None and (episode.task_id, episode.sample) in wanted
     }
 
     def keep(episode: Episode) -> None:
@@ -187,6 +189,7 @@ def summarise(
         tasks=len(by_task),
         samples=settings.samples,
         failed=len(everything) - len(done),
+        overflowed=sum(episode.overflowed for episode in done),
         accuracy=_accuracy(list(by_task.values()), settings),
         accuracy_by_level={
             level: _accuracy(list(scores(some).values()), settings)

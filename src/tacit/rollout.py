@@ -1,10 +1,14 @@
-"""Playing episodes, many at once. A failed episode is data: recorded, left out, never scored 0."""
+"""Playing episodes, many at once.
+
+What an engine or a grader did is a failed episode: recorded, left out, never scored 0. What the
+team did to itself, talking until a prompt overflows, is a wrong answer with its cost.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from tacit.errors import EngineError, GradingError, Refused, RunError, SpendCap
+from tacit.errors import EngineError, GradingError, Overflow, Refused, RunError, SpendCap
 from tacit.grading import grade
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -39,6 +43,8 @@ async def play_episode(
         graded = await grader(job.task, answer)
     except Refused:
         raise
+    except Overflow as failure:
+        graded, error = Grade(reward=0.0, right=False), f"{type(failure).__name__}: {failure}"
     except (EngineError, GradingError) as failure:
         error = f"{type(failure).__name__}: {failure}"
     return Episode(
@@ -82,7 +88,7 @@ async def play_all(
             done[number] = episode
             if on_episode:
                 on_episode(episode)
-            succeeded += episode.error is None
+            succeeded += episode.grade is not None
             if not succeeded and len(done) >= enough:
                 raise RunError(f"no episode succeeded out of {len(done)}: {episode.error}")
 

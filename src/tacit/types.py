@@ -168,7 +168,10 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One play of one task. A failed one has `error` and no grade, and counts nowhere as wrong."""
+    """One play of one task. A failed one has `error` and no grade, and counts nowhere as wrong.
+
+    One that has `error` and a grade overflowed by what the team said, and is wrong.
+    """
 
     task_id: str
     sample: int
@@ -183,6 +186,11 @@ class Episode:
     @property
     def usage(self) -> Usage:
         return sum((call.usage for call in self.calls), Usage())
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether what the team said made a prompt too long."""
+        return self.error is not None and self.grade is not None
 
     @property
     def turns(self) -> int:

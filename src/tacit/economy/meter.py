@@ -13,7 +13,7 @@ class Meter:
     def add(self, episode: Episode) -> None:
         for call in episode.calls:
             self._used[call.model] = self._used.get(call.model, Usage()) + call.usage
-        if episode.error is not None:
+        if episode.grade is None:
             self.failed.append(episode)
 
     def take(self) -> dict[str, Usage]:

@@ -25,6 +25,7 @@ from tacit.engine.api_answer import (
     headers_of,
     is_passing,
     is_refusal,
+    is_too_long,
     read_answer,
     was_reached,
     words_of,
@@ -32,7 +33,7 @@ from tacit.engine.api_answer import (
 from tacit.engine.api_cache import AnswerCache, cache_key
 from tacit.engine.api_limits import Gate, Patience, backoff, now, retry_after
 from tacit.engine.base import Completion, Request
-from tacit.errors import ConfigError, EngineError, Refused
+from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
 from tacit.types import ChatMessage, Choice, Receipt
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class ApiEngine:
             self._refusal = said
             raise Refused(said) from error
         if not is_passing(error):
-            raise EngineError(said) from error
+            raise (PromptTooLong if is_too_long(error) else EngineError)(said) from error
         said = self._patience.failed(started, said, reached=was_reached(error))
         tries = "once" if attempt == 0 else f"{attempt + 1} times"
         failure, wait = EngineError(f"{said} (tried {tries})"), backoff(attempt)

@@ -109,6 +109,13 @@ def is_refusal(error: Exception, *, answered_before: bool) -> bool:
     )
 
 
+def is_too_long(error: Exception) -> bool:
+    """Whether the prompt is over the context, by OpenAI's code or vLLM's and llama.cpp's words."""
+    said = words_of(error)
+    known = getattr(error, "code", None) == "context_length_exceeded"
+    return known or "maximum context length" in said or "available context size" in said
+
+
 def is_passing(error: Exception) -> bool:
     """Lost connections, broken answers, and what the server says is only for now."""
     status = getattr(error, "status_code", None)

@@ -17,5 +17,6 @@ def check_request(request: Request, model: str, context: int) -> None:
     if len(request.prompt_ids) + room > context:
         raise PromptTooLong(
             f"{model}: a prompt of {len(request.prompt_ids)} tokens and max_tokens {room} "
-            f"exceed the context of {context}"
+            f"exceed the context of {context}",
+            limit=context - room,
         )

@@ -71,16 +71,17 @@ def compared(
 ) -> dict[tuple[int, ...], tuple[float, float]]:
     """Of each context of the choice to speak: how well silence solves the task, and its gain.
 
-    Silence is judged in the same context where it was played there, else by all its plays. A gain
+    Silence is judged in the same context where it was played there, else wherever it was. A gain
     of few plays is mostly luck, and would be cut by the step's clip where a price counts in full:
     it is drawn towards the whole group's.
     """
     if not silent:
         return {}
     whole, alone = gain_of_silence(spoken, silent), _by_context(group.silent, silent, Choice.SILENT)
+    chosen = [part for some in alone.values() for part in some]
     result = {}
     for context, mine in _by_context(group.spoken, spoken, Choice.SPEAK).items():
-        others = alone.get(context, silent)
+        others = alone.get(context, chosen)
         known = len(mine) / (len(mine) + PRIOR_PLAYS)
         gain = known * gain_of_silence(mine, others) + (1.0 - known) * whole
         result[context] = fmean(part.task for part in others), gain

@@ -28,6 +28,7 @@ def step_metrics(groups: Sequence[Credited]) -> dict[str, float]:
         **_agents(episodes),
         **_silence(groups),
         **_dead(groups),
+        "episodes/overflowed": sum(episode.overflowed for episode in (*episodes, *silent)),
     }
     if silent:
         numbers["accuracy/silent_arm"] = _right(silent)

@@ -77,6 +77,9 @@ class Player:
         """A group that has something to compare, or None."""
         other = self._silent.get(task.id) if self.remembered else tuple(silent.get(task.id, ()))
         mine = tuple(spoken.get(task.id, ()))
+        if self.silent_plays and not any(_chose(episode, Choice.SILENT) for episode in other or ()):
+            # Whoever got to choose has nothing to be compared with.
+            mine = tuple(episode for episode in mine if not _chose(episode, Choice.SPEAK))
         if not mine or (self.silent_plays and not other):
             return None
         return Played(task_id=task.id, level=task.level, spoken=mine, silent=other or ())
@@ -155,6 +158,10 @@ def _check_arms(choosing: tuple[str, ...], team: TeamConfig, silence: SilenceCon
             "silence.exploration: `arms` needs a team with one choice to speak in an episode; "
             "use `floor` where several agents choose, or one agent several times"
         )
+
+
+def _chose(episode: Episode, choice: Choice) -> bool:
+    return any(call.choice is choice for call in episode.calls)
 
 
 def _is_silent(setting: Setting) -> bool:

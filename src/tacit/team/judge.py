@@ -1,19 +1,20 @@
 """A judge for tasks with no reference answer: a model, a rubric, a mark out of ten.
 
 The answer goes in quoted, like any agent's text. A judge that gives no mark has failed, and
-the answer has not: that is an error, never a 0.
+the answer has not: that is an error, never a 0. An answer too long for the judge's prompt is a 0.
 """
 
 from collections.abc import Awaitable, Callable
 
 from tacit.config import JudgeConfig
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
-from tacit.errors import GradingError
+from tacit.errors import GradingError, Overflow, PromptTooLong
 from tacit.grading import grade
 from tacit.grading.answer import final_answer
 from tacit.grading.number import read_number
 from tacit.team.prompts import build
-from tacit.types import Grade, Message, Task
+from tacit.team.team import fits
+from tacit.types import ChatMessage, Grade, Message, Task
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
 TOP_MARK = 10
@@ -30,27 +31,34 @@ class Judge:
     async def __call__(self, task: Task, text: str) -> Grade:
         if task.grader != "judge":
             return await grade(task, text)
-        messages = build(
-            "judge",
-            task.question,
-            {"answer": [Message("", text)]},
-            agent="judge",
-            instruction=f"{self._config.rubric.strip()} {ASK}",
+        messages = self._prompt(task, text)
+        request = Request(
+            messages=messages,
+            prompt_ids=self._engine.encode(messages),
+            sampling=Sampling(max_tokens=self._config.max_tokens),
+            seed=derive_seed("judge", task.id),
         )
-        done = await self._engine.generate(
-            Request(
-                messages=messages,
-                prompt_ids=self._engine.encode(messages),
-                sampling=Sampling(max_tokens=self._config.max_tokens),
-                seed=derive_seed("judge", task.id),
-            )
-        )
+        try:
+            done = await self._engine.generate(request)
+        except PromptTooLong as error:
+            if fits(self._engine, error, messages, self._prompt(task, "")):
+                raise Overflow(f"judge: {error}, because of the answer") from None
+            raise
         reward = _mark(done.text) / TOP_MARK
         return Grade(
             reward=reward,
             right=reward >= self._config.pass_mark,
             answer=text[:200],
             note=done.text,
+        )
+
+    def _prompt(self, task: Task, answer: str) -> tuple[ChatMessage, ...]:
+        return build(
+            "judge",
+            task.question,
+            {"answer": [Message("", answer)]},
+            agent="judge",
+            instruction=f"{self._config.rubric.strip()} {ASK}",
         )
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 
 from tacit.config import AgentConfig
 from tacit.engine.base import Engine, Request, Sampling, SilenceRule, derive_seed, is_silence
-from tacit.errors import PromptTooLong
+from tacit.errors import Overflow, PromptTooLong
 from tacit.team.prompts import build, tell_of_silence
 from tacit.types import Call, ChatMessage, Choice, Message, Task
 
@@ -31,6 +32,8 @@ class Branch:
     path_tokens: int = 0
     """Generated tokens and seconds on the longest chain of calls that led here."""
     path_seconds: float = 0.0
+    spoke: bool = False
+    """Whether somebody has said something on the way here."""
     asked: dict[str, int] = field(default_factory=dict)
     splits: int = 0
 
@@ -46,6 +49,7 @@ class Branch:
                 (*self.place, self.splits, way),
                 path_tokens=self.path_tokens,
                 path_seconds=self.path_seconds,
+                spoke=self.spoke,
             )
             for way in range(1, ways + 1)
         ]
@@ -56,6 +60,7 @@ class Branch:
             self.calls += branch.calls
             self.path_tokens = max(self.path_tokens, branch.path_tokens)
             self.path_seconds = max(self.path_seconds, branch.path_seconds)
+            self.spoke |= branch.spoke
 
 
 _BRANCH: ContextVar[Branch] = ContextVar("branch")
@@ -143,9 +148,12 @@ class Team:
         here = _BRANCH.get()
         branches = here.split(len(asks))
 
-        async def follow(branch: Branch, ask: Coroutine[None, None, Message]) -> Message:
+        async def follow(branch: Branch, ask: Coroutine[None, None, Message]) -> Message | Overflow:
             _BRANCH.set(branch)
-            return await ask
+            try:
+                return await ask
+            except Overflow as error:  # the others are under way, and what they say counts too
+                return error
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -159,7 +167,11 @@ class Team:
             here.join(branches)
             for ask in asks:
                 ask.close()  # one that was cancelled before it began
-        return [task.result() for task in tasks]
+        said = [task.result() for task in tasks]
+        for one in said:
+            if isinstance(one, Overflow):
+                raise one
+        return [one for one in said if isinstance(one, Message)]
 
     @contextmanager
     def strand(self) -> Iterator[Branch]:
@@ -175,7 +187,9 @@ class Team:
             self.whole.join([branch])
 
     def record(self, call: Call) -> None:
-        _BRANCH.get().calls.append(call)
+        branch = _BRANCH.get()
+        branch.calls.append(call)
+        branch.spoke |= not call.silent
         if self._on_call:
             self._on_call(call)
 
@@ -211,19 +225,22 @@ class Seat:
             return Message(agent.name, silent=True)
         allowed = silent and agent.may_be_silent
         part = part or agent.part
-        messages = build(
+        prompt = partial(
+            build,
             part,
-            question,
-            {name: _messages(said) for name, said in context.items()},
             agent=agent.name,
             instruction=self.team.task.instruction if instruction is None else instruction,
             form=agent.form,
             system=agent.config.system,
             may_be_silent=allowed,
         )
+        messages = prompt(question, {name: _messages(said) for name, said in context.items()})
         number = _BRANCH.get().number(agent.name)
         asked = setting.answering if final else Answering()
-        return await self._say(messages, number, asked, part, round, allowed=allowed)
+        try:
+            return await self._say(messages, number, asked, part, round, allowed=allowed)
+        except PromptTooLong as error:
+            raise self._judged(error, messages, prompt(self.team.task.question, {})) from None
 
     async def reply(
         self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
@@ -234,8 +251,13 @@ class Seat:
             return Message(agent.name, silent=True)
         if agent.may_be_silent:
             messages = tell_of_silence(messages)
-        asked = Answering(max_tokens=max_tokens)
-        return await self._say(messages, number, asked, agent.part, 0, allowed=agent.may_be_silent)
+        asked, allowed = Answering(max_tokens=max_tokens), agent.may_be_silent
+        try:
+            return await self._say(messages, number, asked, agent.part, 0, allowed=allowed)
+        except PromptTooLong as error:
+            told = [message for message in messages if message.role == "system"]
+            alone = (*told, ChatMessage("user", self.team.task.question))
+            raise self._judged(error, messages, alone) from None
 
     async def _say(
         self,
@@ -260,6 +282,19 @@ class Seat:
             on_text=None if allowed else asked.on_text,
         )
         return await self._call(request, part, round)
+
+    def _judged(
+        self,
+        error: PromptTooLong,
+        messages: tuple[ChatMessage, ...],
+        alone: tuple[ChatMessage, ...],
+    ) -> PromptTooLong:
+        """Whose doing it is. `alone` is the prompt with the task's question and nothing else."""
+        if not fits(self.agent.engine, error, messages, alone):
+            return PromptTooLong(f"{error}; the question alone does not fit: raise that limit")
+        if not _BRANCH.get().spoke:
+            return error
+        return Overflow(f"{error}, because of what was said before")
 
     def _sampling(self, asked: Answering) -> Sampling:
         agent = self.agent
@@ -347,8 +382,20 @@ def _checked(agent: Agent, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
     limit = agent.config.max_input_tokens
     if limit is not None and len(prompt_ids) > limit:
         size = f"a prompt of {len(prompt_ids)} tokens"
-        raise PromptTooLong(f"{agent.name}: {size} is over its max_input_tokens {limit}")
+        raise PromptTooLong(f"{agent.name}: {size} is over its max_input_tokens {limit}", limit)
     return prompt_ids
+
+
+def fits(
+    engine: Engine,
+    error: PromptTooLong,
+    messages: tuple[ChatMessage, ...],
+    alone: tuple[ChatMessage, ...],
+) -> bool:
+    """Whether `alone` fits where `messages` did not; a guess where the limit is not known."""
+    if error.limit is None:
+        return messages != alone
+    return len(engine.encode(alone)) <= error.limit
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
