@@ -1,5 +1,7 @@
 """Episodes judged by hand: what the helper's words did to the answer."""
 
+from dataclasses import replace
+
 from scripted_teams import SILENT, TASK, play, scripted
 from tacit.changes import Change, Changed, Effect, changes, count
 from tacit.team.team import Setting
@@ -16,6 +18,7 @@ def episode(task: str, right: bool | None, hint: str | None = "look", sample: in
         usage=Usage(),
         part="hinter",
         silent=hint is None,
+        may_be_silent=True,
     )
     grade = None if right is None else Grade(reward=float(right), right=right)
     return Episode(
@@ -35,7 +38,7 @@ WITHOUT = [
 
 
 def effects(*episodes: Episode) -> list[Effect]:
-    return [change.effect for change in changes(episodes, WITHOUT)]
+    return [change.effect for change in changes(episodes, WITHOUT, {"hinter"})]
 
 
 def test_each_episode_is_set_beside_its_task_without_help() -> None:
@@ -51,11 +54,22 @@ def test_what_failed_or_has_no_counterpart_is_left_out() -> None:
 
 def test_the_counts_add_up_over_samples() -> None:
     played = [episode("hard", right, sample=n) for n, right in enumerate([True, True, False])]
-    found = changes([*played, episode("easy", True, None)], WITHOUT)
+    found = changes([*played, episode("easy", True, None)], WITHOUT, {"hinter"})
     assert found[1] == Change(task_id="hard", sample=1, effect=Effect.HELPED, right=True)
     assert count(found) == Changed(helped=2, same=1, silent=1)
     assert count(found).episodes == 4
     assert count([]) == Changed()
+
+
+def test_a_helper_is_told_by_its_role_and_not_by_the_text_it_was_given() -> None:
+    def played(agent: str) -> Effect:
+        (one,) = episode("easy", True).calls
+        spoken = replace(episode("easy", True), calls=(replace(one, agent=agent, part="solver"),))
+        (change,) = changes([spoken], WITHOUT, {"adviser"})
+        return change.effect
+
+    assert played("adviser") == played("adviser 2") == Effect.SAME
+    assert played("actor") == played("adviser x") == Effect.SILENT
 
 
 async def test_a_muted_helper_is_not_asked_and_costs_nothing() -> None:

@@ -185,6 +185,26 @@ def test_eval_prints_json_for_programs_and_leaves_a_run(here: Path) -> None:
     assert "another config" in refused(here, "eval", "runs/mine", "seed=1")
 
 
+def test_silence_is_counted_one_way_in_a_topology_of_ones_own(here: Path) -> None:
+    own = """
+async def play(task, team):
+    note = await team.adviser.ask(task.question)
+    return await team.actor.ask(task.question, hint=note)
+"""
+    (here / "advised.py").write_text(own, encoding="utf-8")
+    agents = "{adviser: {silent: true, max_tokens: 24}, actor: {max_tokens: 24}}"
+    team = f"team={{topology: 'advised:play', agents: {agents}}}"
+    done = tacit_(here, "eval", "mine.yaml", team, "tasks.limit=8", "--json")
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["teams"].values()
+    lines = (here / "runs/mine/episodes/play.jsonl").read_text(encoding="utf-8").splitlines()
+    silent = sum(json.loads(line)["calls"][0]["silent"] for line in lines)
+    adviser, actor = result["agents"]
+    assert result["silence"] == adviser["silence"] == silent / 8
+    assert (adviser["choices"], actor["choices"]) == (1.0, 0.0)
+    assert result["changed"]["silent"] <= silent < 8
+
+
 def test_compare_prints_a_table_that_fits_and_a_sentence_for_each_pair(here: Path) -> None:
     teams = """
 extends: pocket-compare

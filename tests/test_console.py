@@ -61,7 +61,7 @@ def test_the_summary_has_a_row_for_each_team_and_a_star_on_the_frontier() -> Non
     lines = printed(summary_table([bad, good])).splitlines()
     (row,) = [line for line in lines if line.strip().startswith("bad")]
     assert row.split() == ["bad", "50.0", "[9.5,", "90.5]", "100.0", "0.0", *row.split()[6:]]
-    assert row.split()[6:] == ["40.0", "1000", "80", "0", "0.0"]
+    assert row.split()[6:] == ["40.0", "1000", "80", "0", "–"]
     assert any(line.strip().startswith("good *") for line in lines)
 
 

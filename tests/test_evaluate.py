@@ -49,6 +49,7 @@ def call(
         usage=Usage(prompt=prompt, generated=generated),
         part=part,
         silent=silent,
+        may_be_silent=part in ("hinter", "critic", "guide"),
         path_tokens=path,
     )
 
@@ -100,6 +101,7 @@ def test_a_summary_by_hand() -> None:
     assert summary.read == pytest.approx(20)
     assert summary.generated_per_solved == pytest.approx(33 / 2)
     assert summary.path_tokens == pytest.approx(11) and summary.path_seconds == 2.0
+    assert summary.silence == pytest.approx(1 / 3), "of the hinter's calls: others must speak"
     assert summary.silent_accuracy == 1.0 and summary.spoken_accuracy == 0.5
     assert summary.majority is None and summary.any_right is None
     assert summary.money is None and summary.money_per_solved is None
@@ -111,7 +113,12 @@ def test_what_each_agent_did_by_hand() -> None:
     assert hinter.generated == pytest.approx(18 / 3) and hinter.prompt == pytest.approx(10)
     assert hinter.silence == pytest.approx(1 / 3)
     assert hinter.silence_by_level == {"easy": 0.5, "hard": 0.0}
+    assert (hinter.choices, solver.choices) == (1.0, 0.0)
     assert solver.silence == 0.0 and solver.money is None
+
+
+def test_where_nobody_could_be_silent_there_is_no_share_of_silence() -> None:
+    assert summarise("solo", [episode("a", True, actor("42"))], TASKS, SETTINGS).silence is None
 
 
 def test_cached_and_reasoning_tokens_are_shown_by_agent() -> None:

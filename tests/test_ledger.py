@@ -1,5 +1,6 @@
 """Money and tokens by hand: who spent what, on which model, at which price."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,14 @@ TABLE = PriceTable(
 
 def call(agent: str, model: str, usage: Usage, silent: bool = False) -> Call:
     return Call(
-        agent=agent, model=model, messages=(), text="", stop=Stop.EOS, usage=usage, silent=silent
+        agent=agent,
+        model=model,
+        messages=(),
+        text="",
+        stop=Stop.EOS,
+        usage=usage,
+        silent=silent,
+        may_be_silent=agent == "hinter",
     )
 
 
@@ -75,6 +83,18 @@ def test_the_ledger_sums_by_agent_and_model() -> None:
     assert actor.usage == Usage(prompt=1500, generated=350, cached=400, reasoning=200)
     assert actor.money == pytest.approx((1100 * 2 + 400 * 0.5 + 350 * 8) / 1e6)
     assert actor.silence == 0.0
+
+
+def test_silence_is_a_share_of_the_calls_that_could_have_been_silent() -> None:
+    def said(silent: bool, may_be_silent: bool) -> Call:
+        one = call("agent 1", "small", Usage(generated=1), silent=silent)
+        return replace(one, may_be_silent=may_be_silent)
+
+    calls = (said(True, True), said(False, True), said(False, False), said(False, False))
+    (row,) = ledger([Episode(task_id="a", sample=0, calls=calls)])
+    assert (row.calls, row.choices, row.silence) == (4, 2, 0.5)
+    (answerer,) = ledger([Episode(task_id="a", sample=0, calls=calls[2:])])
+    assert (answerer.choices, answerer.silence) == (0, 0.0)
 
 
 def test_one_agent_on_two_models_has_two_rows() -> None:

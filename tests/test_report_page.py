@@ -114,6 +114,7 @@ def test_the_text_report_says_the_same_without_a_browser(tmp_path: Path, run: Pa
     done = tacit_(tmp_path, "report", "run", "--text")
     assert done.returncode == 0, done.stderr
     assert "run: unfinished, step 2 of 5" in done.stdout
+    # no `silence` in an older summary: whoever was ever silent could always have been
     assert re.search(r"step 2\s+50\.0\s+\[25\.0, 75\.0\]\s+0\.5\s+–\s+50\.0", done.stdout)
     assert re.search(r"\[red\]team\s+50\.0", done.stdout)
     assert re.search(r"tokens an episode\s+█▁\s+40 → 20", done.stdout)

@@ -71,6 +71,33 @@ def test_a_message_flows_to_whoever_read_it_and_silence_to_nobody(tmp_path: Path
     assert flow["links"] == [{"from": 0, "to": 1, "messages": 1, "tokens": 7}]
 
 
+def test_silence_is_a_share_of_what_could_have_been_silent(tmp_path: Path) -> None:
+    """The same in an evaluation's summary, in episodes still being played, and in the flow."""
+    told = "What is 2 + 2? reply with exactly <silent>"  # how an older call is known
+    lines = [
+        episode(
+            "t/1", [call("hinter", "", silent=True, may_be_silent=True), call("actor", "4")], True
+        ),
+        episode("t/2", [call("hinter", "add", told), call("actor", "4")], True),
+    ]
+    write(tmp_path, "episodes/played.jsonl", b"".join(lines))
+    estimate = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    hinter = {"agent": "hinter", "calls": 1.0, "choices": 0.5, "silence": 0.5}
+    agents = [hinter, {"agent": "actor", "calls": 1.0, "choices": 0.0, "silence": 0.0}]
+    now = {"accuracy": estimate, "generated": estimate, "agents": agents}
+    write(tmp_path, "evals/now.json", {**now, "silence": 0.75})
+    write(tmp_path, "evals/older.json", now)
+    write(tmp_path, "evals/solo.json", {**now, "silence": None})
+    run = opened(tmp_path)
+    shares = {point["name"]: point["silence"] for point in run.overview()["points"]}
+    assert shares == {"played": 0.5, "now": 0.75, "older": 0.5, "solo": None}
+    nodes = source_of(run, "played")["flow"]["nodes"]
+    assert [(node["agent"], node["silent"], node["choices"]) for node in nodes] == [
+        ("hinter", 1, 2),
+        ("actor", 0, 0),
+    ]
+
+
 def test_two_who_say_the_same_at_once_have_not_read_each_other(tmp_path: Path) -> None:
     first = [call(name, "4", path_tokens=7) for name in ("a", "b")]
     second = [call(name, "4", "What? They said 4", round=1, path_tokens=14) for name in ("a", "b")]

@@ -15,7 +15,7 @@ from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, EngineError
-from tacit.runfolder import RunFolder
+from tacit.runfolder import EPISODE, RunFolder
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Seat, Setting, Team
 from tacit.types import Choice, Grade, Message, Task
@@ -163,6 +163,22 @@ async def test_silence_that_is_played_is_recorded_as_such() -> None:
     roster = scripted("hint_actor", {"hinter": ["never said"], "actor": ["x"]})
     episode = await play(roster, TASK, Setting(choices={"hinter": Choice.SILENT}))
     assert episode.calls[0].silent and episode.calls[0].choice is Choice.SILENT
+
+
+@pytest.mark.parametrize("prompts", ["tagged", "role_last", "published"])
+async def test_a_call_records_whether_it_could_have_been_silent(prompts: str) -> None:
+    scripts = {"agent": ["one", SILENT, r"\\boxed{42}"]}
+    roster = scripted(
+        "dialogue", scripts, options={"rounds": 1}, prompts=prompts, agent={"count": 2}
+    )
+    episode = await play(roster)
+    assert [call.may_be_silent for call in episode.calls] == [True, True, False]
+    old = EPISODE.dump_python(episode, mode="json")
+    for call in old["calls"]:
+        del call["may_be_silent"]
+    assert EPISODE.validate_python(old) == episode, (
+        "calls recorded before this was are read as well"
+    )
 
 
 class Speller(ScriptedEngine):

@@ -4,11 +4,11 @@ It says something where whoever answers is deterministic; otherwise chance chang
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tacit.team.prompts import HELPING_PARTS
+from tacit.team.roster import has_role
 from tacit.types import Episode
 
 
@@ -46,14 +46,16 @@ class Changed:
         return self.helped + self.harmed + self.same + self.silent
 
 
-def changes(episodes: Iterable[Episode], without: Iterable[Episode]) -> list[Change]:
-    """Every graded episode whose task has a graded play without helpers."""
+def changes(
+    episodes: Iterable[Episode], without: Iterable[Episode], helpers: Collection[str]
+) -> list[Change]:
+    """Every graded episode whose task has a graded play without the roles in `helpers`."""
     alone = {episode.task_id: episode.grade.right for episode in without if episode.grade}
     return [
         Change(
             task_id=episode.task_id,
             sample=episode.sample,
-            effect=_effect(episode, alone[episode.task_id], episode.grade.right),
+            effect=_effect(episode, episode.grade.right, alone[episode.task_id], helpers),
             right=episode.grade.right,
         )
         for episode in episodes
@@ -65,8 +67,9 @@ def count(found: Iterable[Change]) -> Changed:
     return Changed(**{str(effect): n for effect, n in Counter(c.effect for c in found).items()})
 
 
-def _effect(episode: Episode, alone: bool, right: bool) -> Effect:
+def _effect(episode: Episode, right: bool, alone: bool, helpers: Collection[str]) -> Effect:
     if right != alone:
         return Effect.HELPED if right else Effect.HARMED
-    spoke = any(call.part in HELPING_PARTS and not call.silent for call in episode.calls)
+    spoken = [call.agent for call in episode.calls if not call.silent]
+    spoke = any(has_role(agent, role) for agent in spoken for role in helpers)
     return Effect.SAME if spoke else Effect.SILENT

@@ -108,7 +108,9 @@ async def _evaluate(
                 if helpers:
                     bar = EpisodeBar(progress, f"{name}{WITHOUT}", len(tasks))
                 without = await evaluate_without(*common, helpers, **how, on_episode=bar.add)
-                summary = summarise(name, episodes[name], tasks, config.evaluation, prices, without)
+                summary = summarise(
+                    name, episodes[name], tasks, config.evaluation, prices, without, helpers
+                )
                 run.write_json(f"evals/{name}.json", summary.to_json())
                 summaries.append(summary)
     first, *others = teams

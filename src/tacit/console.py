@@ -99,8 +99,6 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
             percent(one.accuracy_by_level[lv].mean) if lv in one.accuracy_by_level else "–"
             for lv in levels
         ]
-        calls = sum(agent.calls for agent in one.agents)
-        silent = sum(agent.silence * agent.calls for agent in one.agents) / calls if calls else 0.0
         solved = "–" if one.generated_per_solved is None else f"{one.generated_per_solved:.0f}"
         row = [
             f"{escape(one.team)}{' *' if one.team in best else ''}",
@@ -110,7 +108,7 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
             f"{one.read:.0f}",
             solved,
             f"{one.path_tokens:.0f}",
-            percent(silent),
+            percent(one.silence),
         ]
         table.add_row(*row, *([f"{one.money:.6f}"] if priced and one.money is not None else []))
     return table
@@ -136,7 +134,7 @@ def agents_table(summaries: Sequence[Summary]) -> Table:
                 f"{agent.generated:.1f}",
                 f"{agent.prompt:.0f}",
                 f"{agent.cached:.0f}",
-                percent(agent.silence),
+                percent(agent.silence if agent.choices else None),
                 levels if agent.silence else "",
             )
     return table
@@ -168,7 +166,7 @@ def changed_phrase(changed: Changed) -> str:
         (changed.helped, "helped"),
         (changed.harmed, "harmed"),
         (changed.same, "spoke without a difference"),
-        (changed.silent, "were silent"),
+        (changed.silent, "said nothing"),
     ]
     told = ", ".join(f"{what} in {n}" for n, what in words)
     return f"helpers {told} of {changed.episodes} episodes"

@@ -2,14 +2,14 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from tacit.changes import Changed, changes, count
 from tacit.config import EvaluationConfig
-from tacit.economy.ledger import PriceTable, ledger
+from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
 from tacit.grading import grade, read_answer
 from tacit.rollout import Grader, Job, play_all
@@ -37,8 +37,10 @@ class AgentSummary:
     """Part of `prompt`."""
     reasoning: float
     """Part of `generated`."""
+    choices: float
+    """Calls in which it could have been silent."""
     silence: float
-    """Share of its calls in which it said nothing."""
+    """Share of those calls in which it said nothing."""
     silence_by_level: dict[str, float]
     money: float | None
 
@@ -67,6 +69,8 @@ class Summary:
     path_tokens: float
     """Generated tokens on the critical path: what cannot be waited for in parallel."""
     path_seconds: float
+    silence: float | None
+    """Share of the calls that could have been silent in which nothing was said; None: no such."""
     silent_accuracy: float | None
     """Accuracy of episodes in which some agent chose silence, and of the others."""
     spoken_accuracy: float | None
@@ -170,17 +174,20 @@ def summarise(
     settings: EvaluationConfig,
     prices: PriceTable | None = None,
     without: Sequence[Episode] = (),
+    helpers: Collection[str] = (),
 ) -> Summary:
     """The numbers of one team. Failed episodes are counted and left out of everything else.
 
-    `without` are plays of the same tasks with the helpers left out.
+    `without` are plays of the same tasks with the roles in `helpers` left out.
     """
     everything = list(episodes)
     done = [episode for episode in everything if episode.grade]
     by_task = scores(done)
     usage = sum((episode.usage for episode in done), Usage())
     solved = sum(episode.grade.right for episode in done if episode.grade)
-    money = sum(row.money or 0.0 for row in ledger(done, prices)) if prices else None
+    rows = ledger(done, prices)
+    money = sum(row.money or 0.0 for row in rows) if prices else None
+    choices = sum(row.choices for row in rows)
     references = {task.id: task for task in tasks}
     several = settings.samples > 1
     chose = [(episode, any(call.silent for call in episode.calls)) for episode in done]
@@ -202,13 +209,14 @@ def summarise(
         generated_per_solved=usage.generated / solved if solved else None,
         path_tokens=fmean(episode.path_tokens for episode in done) if done else 0.0,
         path_seconds=fmean(episode.seconds for episode in done) if done else 0.0,
+        silence=sum(row.calls - row.turns for row in rows) / choices if choices else None,
         silent_accuracy=_share_right(episode for episode, silent in chose if silent),
         spoken_accuracy=_share_right(episode for episode, silent in chose if not silent),
         leaks=_leaks(done, references),
-        changed=count(changes(done, without)) if without else None,
+        changed=count(changes(done, without, helpers)) if without else None,
         money=money / max(1, len(done)) if money is not None else None,
         money_per_solved=money / solved if money is not None and solved else None,
-        agents=_agents(done, prices),
+        agents=_agents(done, rows),
     )
 
 
@@ -306,12 +314,12 @@ def _share_right(episodes: Iterable[Episode]) -> float | None:
 
 
 def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | None:
-    """Helper messages are the spoken ones of agents that were not asked for an answer."""
+    """Helper messages are spoken by those who could be silent or were not asked for an answer."""
     found = [
         holds_answer(call.text, tasks[episode.task_id].answer)
         for episode in episodes
         for call in episode.calls
-        if not call.silent and call.part in HELPING_PARTS
+        if not call.silent and (call.may_be_silent or call.part in HELPING_PARTS)
     ]
     return fmean(found) if found else None
 
@@ -323,11 +331,12 @@ def holds_answer(text: str, answer: str) -> bool:
     return bool(answer) and bool(re.search(alone, plain, re.IGNORECASE))
 
 
-def _agents(episodes: Sequence[Episode], prices: PriceTable | None) -> list[AgentSummary]:
+def _agents(episodes: Sequence[Episode], rows: Sequence[LedgerRow]) -> list[AgentSummary]:
     n = max(1, len(episodes))
     levels = _by_level(episodes)
     quiet = {
-        level: {row.agent: row.silence for row in ledger(some)} for level, some in levels.items()
+        level: {row.agent: row.silence for row in ledger(some) if row.choices}
+        for level, some in levels.items()
     }
     return [
         AgentSummary(
@@ -338,9 +347,10 @@ def _agents(episodes: Sequence[Episode], prices: PriceTable | None) -> list[Agen
             prompt=row.usage.prompt / n,
             cached=row.usage.cached / n,
             reasoning=row.usage.reasoning / n,
+            choices=row.choices / n,
             silence=row.silence,
             silence_by_level={lv: s[row.agent] for lv, s in quiet.items() if row.agent in s},
             money=None if row.money is None else row.money / n,
         )
-        for row in ledger(episodes, prices)
+        for row in rows
     ]

@@ -103,10 +103,12 @@ def _finish(
     as_json: bool,
 ) -> dict[str, Any]:
     config, tasks = stage.config, stage.test_tasks
-    prices = prices_of(config)
+    prices, helpers = prices_of(config), helpers_of(config, stage.team)
     own = ("untrained", "trained")
     summaries = [
-        summarise(name, some, tasks, config.evaluation, prices, without if name in own else ())
+        summarise(
+            name, some, tasks, config.evaluation, prices, without if name in own else (), helpers
+        )
         for name, some in episodes.items()
     ]
     trained_against, paired = _tests(episodes, config)

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -115,6 +115,8 @@ class Call:
     version: int = 0
     """How many updates those weights had seen."""
     silent: bool = False
+    may_be_silent: bool | None = None
+    """Whether silence was allowed; None, as in older run folders, is told from the rest."""
     choice: Choice = Choice.FREE
     silence_logprob: float | None = None
     """log π(silence | prompt), where silence was allowed and the engine can say."""
@@ -131,11 +133,20 @@ class Call:
     """Answered by an answer kept from before: its tokens count as ever, nothing was paid."""
 
     def __post_init__(self) -> None:
+        if self.may_be_silent is None:
+            told = told_of_silence(message.content for message in self.messages)
+            chose = self.silent or self.silence_logprob is not None
+            object.__setattr__(self, "may_be_silent", chose or told)
         if len(self.logprobs) != len(self.output_ids):
             raise ValueError(
                 f"{self.agent}: {len(self.output_ids)} output ids "
                 f"but {len(self.logprobs)} log-probabilities"
             )
+
+
+def told_of_silence(prompt: Iterable[str]) -> bool:
+    """Whether a prompt's messages say how to be silent, as those of all who may be silent do."""
+    return any("reply with exactly <silent>" in text for text in prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,13 +88,16 @@ class LedgerRow:
     agent: str
     model: str
     calls: int
+    choices: int
+    """Calls in which it could have been silent."""
     turns: int
     usage: Usage
     money: float | None
 
     @property
     def silence(self) -> float:
-        return 1 - self.turns / self.calls
+        """Share of the calls that could have been silent in which nothing was said."""
+        return (self.calls - self.turns) / max(1, self.choices)
 
 
 def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> list[LedgerRow]:
@@ -108,6 +111,7 @@ def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> lis
             agent=agent,
             model=model,
             calls=len(mine),
+            choices=sum(bool(call.may_be_silent) for call in mine),
             turns=sum(not call.silent for call in mine),
             usage=sum((call.usage for call in mine), Usage()),
             money=sum(map(prices.cost, mine)) if prices else None,

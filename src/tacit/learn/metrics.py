@@ -7,7 +7,7 @@ from statistics import fmean
 
 from tacit.learn.advantage import Difficulty
 from tacit.learn.credit import Credited
-from tacit.types import Call, Choice, Episode
+from tacit.types import Call, Episode
 
 
 def step_metrics(groups: Sequence[Credited]) -> dict[str, float]:
@@ -84,7 +84,7 @@ def _silence(groups: Sequence[Credited]) -> dict[str, float]:
 def _chance(call: Call) -> float | None:
     if call.silence_logprob is not None:
         return exp(call.silence_logprob)
-    return float(call.silent) if call.silent or call.choice is not Choice.FREE else None
+    return float(call.silent) if call.may_be_silent else None
 
 
 def _dead(groups: Sequence[Credited]) -> dict[str, float]:

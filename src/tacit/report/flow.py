@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tacit.types import told_of_silence
+
 Node = tuple[int, str]
 """Round and agent."""
 
@@ -35,13 +37,21 @@ class Flow:
                     depth = max(depth, before + 1)
                     _count(self.links.setdefault((other, node), {}), size)
             silent = bool(call.get("silent"))
-            sums = self.nodes.setdefault(node, {"silent": 0, "hushed": 0, "depth": 0})
+            sums = self.nodes.setdefault(node, {"silent": 0, "choices": 0, "hushed": 0, "depth": 0})
             _count(sums, tokens)
             sums["silent"] += silent
+            sums["choices"] += _may_be_silent(call)
             sums["hushed"] += tokens * silent
             sums["depth"] = max(sums["depth"], depth)
             if not silent:
                 spoken.append((node, depth, text, tokens, path))
+
+    @property
+    def silence(self) -> float | None:
+        """Share of the calls that could have been silent in which nothing was said."""
+        choices = sum(sums["choices"] for sums in self.nodes.values())
+        silent = sum(sums["silent"] for sums in self.nodes.values())
+        return silent / choices if choices else None
 
     def to_json(self) -> dict[str, Any]:
         places = {node: place for place, node in enumerate(self.nodes)}
@@ -60,6 +70,15 @@ def messages_of(call: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages of a call's prompt."""
     messages = call.get("messages")
     return [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+
+
+def _may_be_silent(call: dict[str, Any]) -> bool:
+    """As `Call.may_be_silent`, which older run folders do not hold."""
+    known = call.get("may_be_silent")
+    if known is not None:
+        return bool(known)
+    told = told_of_silence(str(message.get("content")) for message in messages_of(call))
+    return bool(call.get("silent")) or call.get("silence_logprob") is not None or told
 
 
 def _usage(call: dict[str, Any]) -> dict[str, Any]:

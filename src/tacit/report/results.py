@@ -36,6 +36,7 @@ def point_of(name: str, kind: str, step: int | None, tree: dict[str, Any]) -> di
         "tokens": _estimate(tree.get("generated")),
         "levels": {lv: _estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
         "agents": _agents(tree.get("agents")),
+        "silence": _silence(tree),
         "changed": tree.get("changed") if isinstance(tree.get("changed"), dict) else None,
         **{name: number(tree.get(name)) for name in kept},
     }
@@ -57,6 +58,7 @@ def counted(source: Source) -> dict[str, Any]:
         "tokens": {"mean": mean, "low": mean, "high": mean},
         "levels": {},
         "agents": [],
+        "silence": source.flow.silence,
         "tasks": len(graded),
         "failed": len(source) - len(graded),
     }
@@ -67,6 +69,18 @@ def _agents(value: Any) -> list[dict[str, Any]]:
     agents = value if isinstance(value, list) else []
     needed = ("calls", "silence")
     return [one for one in agents if all(number(tree_at(one).get(n)) is not None for n in needed)]
+
+
+def _silence(tree: dict[str, Any]) -> float | None:
+    """Share of the calls that could have been silent in which nothing was said.
+
+    Older summaries do not count those calls: whoever was ever silent could always have been.
+    """
+    if "silence" in tree:
+        return number(tree["silence"])
+    agents = [agent for agent in _agents(tree.get("agents")) if agent["silence"]]
+    calls = sum(agent["calls"] for agent in agents)
+    return sum(agent["silence"] * agent["calls"] for agent in agents) / calls if calls else None
 
 
 def _estimate(value: Any) -> dict[str, float] | None:

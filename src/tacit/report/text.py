@@ -64,7 +64,7 @@ def _points(overview: dict[str, Any]) -> Table:
             f"[{percent(accuracy['low'])}, {percent(accuracy['high'])}]".replace("[", "\\["),
             f"{tokens['mean']:.1f}" if tokens else "–",
             f"{point['read']:.0f}" if point.get("read") is not None else "–",
-            percent(_silent(point)),
+            percent(point["silence"]),
             style="bold" if known_best else "",
         )
     return table
@@ -74,13 +74,6 @@ def _name(point: dict[str, Any]) -> str:
     if point["kind"] == "team":
         return str(point["name"])
     return f"step {point['step']}" if point["step"] else "untrained"
-
-
-def _silent(point: dict[str, Any]) -> float | None:
-    """Share of all calls in which nothing was said."""
-    calls = sum(agent["calls"] for agent in point["agents"])
-    quiet = sum(agent["silence"] * agent["calls"] for agent in point["agents"])
-    return quiet / calls if calls else None
 
 
 def _curves(columns: dict[str, list[float | None]]) -> Table:

@@ -134,6 +134,11 @@ def agent_names(role: str, count: int) -> list[str]:
     return [role] if count == 1 else [f"{role} {number}" for number in range(1, count + 1)]
 
 
+def has_role(agent: str, role: str) -> bool:
+    """Whether an agent of this name is of the role."""
+    return agent == role or (agent.startswith(f"{role} ") and agent[len(role) + 1 :].isdigit())
+
+
 def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
     """Seat the agents. `engines` maps each role to the engine that speaks for it."""
     topology = check_team(config, place)

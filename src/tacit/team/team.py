@@ -343,6 +343,7 @@ class Seat:
                 policy=self.agent.engine.policy if self.agent.config.trained else "",
                 version=done.version,
                 silent=silent,
+                may_be_silent=request.silence is not None,
                 choice=request.silence.choice if request.silence else Choice.FREE,
                 silence_logprob=done.silence_logprob,
                 part=part,

@@ -52,7 +52,7 @@ function markdownOf(runs) {
       fixed(point.tokens?.mean),
       fixed(point.read, 0),
       fixed(point.generated_per_solved, 0),
-      silentShare(point) == null ? "–" : points(silentShare(point)),
+      points(point.silence),
     ].filter((x) => x !== false),
   );
   const line = (cells) => `| ${cells.map(cell).join(" | ")} |`;

@@ -94,6 +94,8 @@ function flowPanel(runs, choices, n, { run, source }, most, rows) {
   );
 }
 
+// Of the calls that could have been silent; null where there is none.
+const silenceIn = (node) => (node.choices ? node.silent / node.choices : null);
 const spokenOf = (node) => node.messages - node.silent;
 const sizeOf = (node) => node[talkView.unit];
 
@@ -183,12 +185,12 @@ function ribbon(run, flow, link, places, thick, scale) {
 }
 
 function block(run, flow, node, place, thick, hatch, terse) {
-  const hush = node.messages ? node.silent / node.messages : 0,
+  const hush = silenceIn(node),
     hushed = sizeOf(node)
       ? (place.tall * (talkView.unit === "messages" ? node.silent : node.hushed)) / sizeOf(node)
       : 0;
-  const words = `${oneLine(node.agent)}: ${fixed(node.tokens / flow.episodes)} tokens, ${fixed(spokenOf(node) / flow.episodes, 2)} messages, silent ${percent(hush, 0)}`;
-  const how = `${fixed(sizeOf(node) / flow.episodes)}${hush ? ` · silent ${percent(hush, 0)}` : ""}`;
+  const words = `${oneLine(node.agent)}: ${fixed(node.tokens / flow.episodes)} tokens, ${fixed(spokenOf(node) / flow.episodes, 2)} messages${hush == null ? "" : `, silent ${percent(hush)}`}`;
+  const how = `${fixed(sizeOf(node) / flow.episodes)}${hush ? ` · silent ${percent(hush)}` : ""}`;
   return s(
     "g",
     {},
@@ -237,7 +239,7 @@ const flowInWords = (flow) =>
   flow.nodes
     .map(
       (node) =>
-        `${oneLine(node.agent)} in round ${node.round}: ${fixed(node.tokens / flow.episodes)} tokens, silent ${percent(node.messages ? node.silent / node.messages : 0, 0)}`,
+        `${oneLine(node.agent)} in round ${node.round}: ${fixed(node.tokens / flow.episodes)} tokens${silenceIn(node) == null ? "" : `, silent ${percent(silenceIn(node))}`}`,
     )
     .join("; ");
 

@@ -160,11 +160,8 @@ function runTiles(run) {
       `${now.tokens ? bounds(now.tokens, fixed) : ""}${cut != null ? ` · ${signed(cut, 0)} %` : ""}`,
     ),
   ];
-  const quiet = silenceOf(now);
-  if (quiet)
-    tiles.push(
-      tile("Silent", percent(quiet.share, 0).replace(" %", ""), "% of the time", quiet.note),
-    );
+  if (now.silence != null)
+    tiles.push(tile("Silent", points(now.silence), "% where allowed", silenceNote(now)));
   if (run.budget.tokens && now.tokens) {
     const lambda = run.metrics.columns["lambda/tokens"]?.findLast((v) => v != null);
     tiles.push(
@@ -183,18 +180,14 @@ function runTiles(run) {
 
 const signed = (value, digits = 1) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 
-// How often those who may be silent are, and on which tasks.
-function silenceOf(point) {
-  const quiet = point.agents.filter((a) => a.silence > 0);
-  if (!quiet.length) return point.agents.length > 1 ? { share: 0, note: "everybody speaks" } : null;
-  const agent = quiet.reduce((a, b) => (b.silence > a.silence ? b : a));
-  const levels = Object.entries(agent.silence_by_level ?? {}).map(
-    ([level, share]) => `${oneLine(level)} ${(100 * share).toFixed(0)}`,
-  );
-  return {
-    share: agent.silence,
-    note: `${oneLine(agent.agent)}${levels.length > 1 ? ` · ${levels.slice(0, 3).join(", ")}` : ""}`,
-  };
+// Who may be silent and how often each is; one agent alone by difficulty.
+function silenceNote(point) {
+  const free = point.agents.filter((a) => a.choices ?? a.silence > 0),
+    share = ([name, value]) => `${oneLine(name)} ${points(value)}`,
+    levels = Object.entries(free[0]?.silence_by_level ?? {});
+  if (free.length > 1) return free.map((a) => share([a.agent, a.silence])).join(", ");
+  const some = levels.length > 1 && levels.length <= 3 ? ` · ${levels.map(share).join(", ")}` : "";
+  return `${oneLine(free[0]?.agent ?? "")}${some}`;
 }
 
 function severalRuns(runs) {
@@ -307,7 +300,6 @@ function teamRow(run, point, { levels, best, most, judged, priced, many }) {
     h("i", { style: { left: at(accuracy.low), width: at(accuracy.high - accuracy.low) } }),
     h("b", { style: { left: at(accuracy.mean) } }),
   );
-  const silent = silentShare(point);
   return h(
     "tr",
     { class: point === run.trained ? "lead-row" : null },
@@ -340,7 +332,7 @@ function teamRow(run, point, { levels, best, most, judged, priced, many }) {
       fixed(point.read, 0),
       fixed(point.generated_per_solved, 0),
       fixed(point.path_tokens, 0),
-      silent == null ? "–" : points(silent),
+      points(point.silence),
     ].map((text) => h("td", {}, text)),
     judged &&
       h(
@@ -350,11 +342,6 @@ function teamRow(run, point, { levels, best, most, judged, priced, many }) {
       ),
     priced && h("td", {}, point.money == null ? "–" : point.money.toPrecision(3)),
   );
-}
-
-function silentShare(point) {
-  const calls = point.agents.reduce((sum, a) => sum + a.calls, 0);
-  return calls ? point.agents.reduce((sum, a) => sum + a.silence * a.calls, 0) / calls : null;
 }
 
 // The trained team's tests at once, the others on demand.
