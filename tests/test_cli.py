@@ -337,3 +337,26 @@ def test_a_damaged_pointer_is_one_sentence(here: Path) -> None:
     (run / "checkpoints" / "last.json").write_text('{"step": 3}', encoding="utf-8")
     (run / "checkpoints" / "best.json").write_text("", encoding="utf-8")
     assert "best.json cannot be read" in refused(here, "eval", "runs/mine", code=1)
+
+
+def test_a_topology_that_raises_is_told_in_a_sentence_and_fails_one_episode(here: Path) -> None:
+    code = """async def play(task, team):
+    if not task.id.endswith("/50-24"):
+        raise KeyError("no plan")
+    return await team.actor.ask(task.question)
+"""
+    (here / "raising.py").write_text(code, encoding="utf-8")
+    team = "team: {topology: 'raising:play', agents: {actor: {max_tokens: 8}}}"
+    tasks = "tasks: {name: arithmetic, split: test, limit: 4}"
+    (here / "raising.yaml").write_text(f"name: raising\n{tasks}\n{team}\n", encoding="utf-8")
+    evaluated = tacit_(here, "eval", "raising.yaml")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "3 episodes failed" in evaluated.stdout and "Traceback" not in evaluated.stderr
+    said = "TopologyError: raising.py, line 3: KeyError: 'no plan'"
+    always = tacit_(here, "eval", "raising.yaml", "tasks.limit=1", "--out", "other")
+    assert always.returncode == 1
+    assert always.stderr.splitlines()[-1] == f"tacit: no episode succeeded out of 1: {said}"
+    played = tacit_(here, "play", "What is 1 + 1?", "--team", "raising.yaml")
+    assert played.returncode == 1
+    assert played.stderr.splitlines()[-1] == f"tacit: the episode failed: {said}"
+    assert "Traceback" not in always.stderr + played.stderr

@@ -1,6 +1,7 @@
-"""Many episodes at once: failures are data, order is kept, bugs are not hidden."""
+"""Many episodes at once: failures are data, order is kept, bugs are told with their place."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -140,11 +141,48 @@ async def divides_by_zero_together(task: Task, team: Team) -> Message:
     return (await team.together(divides_by_zero(task, team), team.actor.ask("x")))[0]
 
 
-@pytest.mark.parametrize("name", ["divides_by_zero", "divides_by_zero_together"])
-async def test_a_bug_in_a_topology_comes_out_as_itself(name: str) -> None:
+async def divides_by_zero_in_a_group(task: Task, team: Team) -> Message:
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(divides_by_zero(task, team))
+    return asked.result()
+
+
+async def says_nothing(task: Task, team: Team) -> None:
+    await team.nobody.ask(task.question) if task.id == "sum/3" else None
+
+
+BROKEN = ["divides_by_zero", "divides_by_zero_together", "divides_by_zero_in_a_group"]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_bug_in_a_topology_is_one_failed_episode_with_its_place(name: str) -> None:
     roster = scripted(f"test_rollout:{name}", {"actor": lambda request: "x"})
-    with pytest.raises(ZeroDivisionError):
-        await play_all(roster, jobs(10), concurrency=4)
+    episodes = await play_all(roster, jobs(10), concurrency=4)
+    (broken,) = [episode for episode in episodes if episode.grade is None]
+    assert broken.task_id == "sum/3" and broken.error is not None
+    said = r"TopologyError: test_rollout.py, line \d+: ZeroDivisionError: division by zero"
+    assert re.fullmatch(said, broken.error)
+
+
+async def test_a_topology_that_always_breaks_stops_early_and_says_why() -> None:
+    heard: list[Episode] = []
+    roster = scripted("test_rollout:says_nothing", {"actor": ["x"]})
+    with pytest.raises(RunError, match="must return the answering Message, not NoneType"):
+        await play_all(roster, jobs(200), concurrency=1, on_episode=heard.append)
+    assert len(heard) == 8
+    assert heard[3].error is not None and heard[3].error.endswith("this team has no `nobody`")
+
+
+async def engine_fails_in_a_group(task: Task, team: Team) -> Message:
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(team.actor.ask(task.question))
+    return asked.result()
+
+
+async def test_an_engines_failure_is_its_own_though_the_topology_made_a_group_of_it() -> None:
+    roster = scripted("test_rollout:engine_fails_in_a_group", {"actor": [EngineError("gone")]})
+    episode = await play_episode(roster, jobs(1)[0])
+    assert episode.error == "EngineError: actor: gone"
 
 
 async def test_a_wrong_setting_found_while_playing_is_no_failed_episode() -> None:

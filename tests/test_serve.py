@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from scripted_teams import SILENT, scripted
+from scripted_teams import SILENT, TASK, scripted
 from serving import ASKED, Running, running, texts
 from tacit.config import TeamConfig
 from tacit.engine.base import Completion, Request
@@ -522,20 +523,29 @@ def test_failures_of_models_have_a_status_and_words(stream: bool) -> None:
     assert failed.status_code == 502 and "on fire" in failed.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("ours", [False, True], ids=["topology", "ours"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_bug_is_a_500_without_its_words_in_reply_or_log(
-    stream: bool, caplog: pytest.LogCaptureFixture
+def test_a_bug_is_told_with_its_place_but_not_its_words_in_reply_or_log(
+    stream: bool, ours: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(task: Any, team: Any) -> Any:
         raise KeyError(f"a secret: {task.question}")
 
     roster = scripted("solo", {"actor": [ANSWER]})
     topology = type(roster.topology)(play=broken, roles={})
-    roster = Roster(agents=roster.agents, topology=topology)
-    with caplog.at_level(logging.DEBUG), running(backend(roster)) as server:
+    served = backend(Roster(agents=roster.agents, topology=topology))
+    if ours:
+        served.answer = lambda chat, emit: broken(TASK, None)  # type: ignore[method-assign]
+    with caplog.at_level(logging.DEBUG), running(served) as server:
         reply = server.post(asked(stream=stream))
-    assert reply.status_code == 500
-    assert reply.json()["error"]["message"] == "an internal error"
+    told = reply.json()["error"]
+    if ours:
+        assert reply.status_code == 500 and told["message"] == "an internal error"
+    else:
+        assert reply.status_code == 502 and told["code"] == "team_failed"
+        assert re.fullmatch(
+            r"the team's topology failed: test_serve.py, line \d+: KeyError", told["message"]
+        )
     assert "failed with KeyError at" in caplog.text and "in broken" in caplog.text
     assert "a secret" not in caplog.text.replace('f"a secret: {task.question}"', "")
     assert "17 + 25" not in caplog.text

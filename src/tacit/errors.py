@@ -7,6 +7,7 @@ TacitError
 │   ├── PromptTooLong
 │   │   └── Overflow the team's own words no longer fit: graded 0, with what they cost
 │   └── Refused      the server will answer nobody with this key, model or account: the run stops
+├── TopologyError    a topology's code broke: the episode is recorded as failed and left out
 ├── GradingError     a grader broke (never the same as "wrong answer")
 │   └── SandboxError no isolation could be had for running model-written code
 └── RunError         a run cannot go on: the reason, and what was saved
@@ -45,6 +46,15 @@ class Overflow(PromptTooLong):
 
 class Refused(EngineError):
     """A server said that asking again is of no use: wrong key, no such model, no money left."""
+
+
+class TopologyError(TacitError, RuntimeError):
+    """The code of a topology raised what nobody meant to be raised."""
+
+    def __init__(self, place: str, said: str) -> None:
+        """`place` is where and what kind; `said` may quote what a client of a server sent."""
+        super().__init__(f"{place}: {said}")
+        self.place = place
 
 
 class GradingError(TacitError, RuntimeError):

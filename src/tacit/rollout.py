@@ -1,14 +1,22 @@
 """Playing episodes, many at once.
 
-What an engine or a grader did is a failed episode: recorded, left out, never scored 0. What the
-team did to itself, talking until a prompt overflows, is a wrong answer with its cost.
+What an engine, a grader or a bug in a topology did is a failed episode: recorded, left out, never
+scored 0. What the team did to itself, talking until a prompt overflows, is a wrong answer.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from tacit.errors import EngineError, GradingError, Overflow, Refused, RunError, SpendCap
+from tacit.errors import (
+    EngineError,
+    GradingError,
+    Overflow,
+    Refused,
+    RunError,
+    SpendCap,
+    TopologyError,
+)
 from tacit.grading import grade
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -32,9 +40,9 @@ async def play_episode(
     grader: Grader = grade,
     on_call: Callable[[Call], None] | None = None,
 ) -> Episode:
-    """Play and grade one task. Only failures of engines and graders are caught; bugs are not.
+    """Play and grade one task. What fails in engines, graders and topologies is caught.
 
-    A server that refuses us altogether is no failure of one episode, and is not caught either.
+    A server that refuses us altogether is no failure of one episode; nor is a wrong setting.
     """
     team = roster.seat(job.task, job.setting, on_call)
     answer, graded, error = "", None, None
@@ -45,7 +53,7 @@ async def play_episode(
         raise
     except Overflow as failure:
         graded, error = Grade(reward=0.0, right=False), f"{type(failure).__name__}: {failure}"
-    except (EngineError, GradingError) as failure:
+    except (EngineError, TopologyError, GradingError) as failure:
         error = f"{type(failure).__name__}: {failure}"
     return Episode(
         task_id=job.task.id,

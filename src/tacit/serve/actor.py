@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tacit.engine.base import Completion, Request
+from tacit.errors import TacitError
 from tacit.serve.backend import Emit
 from tacit.serve.conversation import last_user
 from tacit.serve.problem import Problem
@@ -40,7 +41,7 @@ class ActorEngine:
         """The connection belongs to whoever opened it."""
 
 
-class CallsTools(Exception):
+class CallsTools(TacitError):
     """The Actor wants tools called, so that its reply is the answer, whoever was to speak next."""
 
     def __init__(self, completion: Completion) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tacit.errors import TacitError
+
 _KINDS = {
     401: "authentication_error",
     404: "not_found_error",
@@ -13,7 +15,7 @@ _KINDS = {
 }
 
 
-class Problem(Exception):
+class Problem(TacitError):
     """An HTTP status with a sentence for the client, who may see it: it holds no secret."""
 
     def __init__(

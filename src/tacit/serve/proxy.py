@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tacit.config import TeamConfig
 from tacit.engine.base import Completion
-from tacit.errors import ConfigError, EngineError
+from tacit.errors import ConfigError, EngineError, TopologyError
 from tacit.serve.actor import CallsTools, Relay
 from tacit.serve.app import Service
 from tacit.serve.backend import Answer, Emit
@@ -110,7 +110,7 @@ class ProxyBackend:
             return answer.text, team.whole.calls, False
         except CallsTools as tools:
             done, failed = tools.completion, False
-        except EngineError as error:
+        except (EngineError, TopologyError) as error:
             if relay.streamed:
                 raise Problem(502, "the team failed after it had begun to answer") from error
             log.warning("no help for one request: %s", type(error).__name__)

@@ -10,10 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.errors import EngineError, PromptTooLong
+from tacit.errors import EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
 from tacit.serve.backend import Answer, Emit
 from tacit.serve.conversation import question_of
+from tacit.serve.outside import log_failure
 from tacit.serve.problem import Problem
 from tacit.serve.schema import (
     FINISH,
@@ -88,6 +89,11 @@ class TeamBackend:
             ) from error
         except EngineError as error:
             raise Problem(502, str(error), code="model_failed") from error
+        except TopologyError as error:
+            cause = error.__cause__
+            log_failure(cause if isinstance(cause, Exception) else error, self._name)
+            reason = f"the team's topology failed: {error.place}"
+            raise Problem(502, reason, code="team_failed") from error
         calls = tuple(team.whole.calls)
         body = completion(chat, message.text, _finish(message, calls), _usage(calls))
         body |= {"tacit": account(calls)} if chat.fields.tacit else {}

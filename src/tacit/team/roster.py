@@ -3,13 +3,15 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.base import Engine
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, TacitError, TopologyError
 from tacit.registry import did_you_mean, lookup
 from tacit.team.prompts import FORMS
 from tacit.team.team import Agent, Setting, Team
@@ -56,11 +58,29 @@ class Roster:
         return Team(self.agents, task, setting, on_call)
 
     async def play(self, team: Team) -> Message:
-        answer = await self.topology.play(team.task, team, **self.options)
+        """The team's answer. What the topology's own code raises becomes a TopologyError."""
+        try:
+            answer = await self.topology.play(team.task, team, **self.options)
+        except TacitError:
+            raise
+        except Exception as error:
+            raise _told(error) from error
         if not isinstance(answer, Message):
-            given = type(answer).__name__
-            raise TypeError(f"a topology must return the answering Message, not {given}")
+            said = f"it must return the answering Message, not {type(answer).__name__}"
+            raise TopologyError(getattr(self.topology.play, "__name__", "topology"), said)
         return answer
+
+
+def _told(error: Exception) -> TacitError:
+    """What went wrong in which line of the topology; an error of ours comes out of its group."""
+    frames = extract_tb(error.__traceback__)
+    place = frames[min(1, len(frames) - 1)]  # the first is `Roster.play`
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TacitError):
+        return error
+    where = f"{Path(place.filename).name}, line {place.lineno}: {type(error).__name__}"
+    return TopologyError(where, str(error))
 
 
 def find_topology(name: str) -> Topology:
