@@ -19,8 +19,10 @@ from tacit.learn.credit import CreditSettings, credit
 from tacit.learn.metrics import step_metrics
 from tacit.learn.rollouts import Player, make_player
 from tacit.learn.sampler import TaskSampler
+from tacit.learn.setup import check_training
 from tacit.learn.track import TRACKERS, Fan, check_trackers
-from tacit.types import Choice, Task
+from tacit.team.team import Team
+from tacit.types import Choice, Message, Task
 
 Script = Callable[[Request], str]
 PLAIN = CreditSettings(reward=RewardSettings())
@@ -216,13 +218,31 @@ async def test_a_step_in_which_everything_failed_says_why() -> None:
         await make(broken).play(tasks(2), step=1)
 
 
-def test_arms_are_refused_where_several_choose() -> None:
-    agents = {"agent": {"count": 2, "trained": True}}
-    config = parse_config({"team": {"topology": "dialogue", "agents": agents}})
-    assert config.team is not None
-    roster = scripted("dialogue", {"agent": ["hello"]}, **agents)
+async def two_helpers(task: Task, team: Team) -> Message:
+    hints = await team.together(team.left.ask(task.question), team.right.ask(task.question))
+    return await team.actor.ask(task.question, messages=hints)
+
+
+HELPERS = {role: {"trained": True, "silent": True} for role in ("left", "right")}
+
+
+@pytest.mark.parametrize(
+    ("topology", "agents"),
+    [
+        ("dialogue", {"agent": {"count": 2, "trained": True}}),
+        ("test_learn_rollouts:two_helpers", {"actor": {}, **HELPERS}),
+    ],
+)
+def test_arms_are_refused_before_models_load_where_several_choose(
+    topology: str, agents: dict[str, Any]
+) -> None:
+    tree = {
+        "train_tasks": {"name": "arithmetic"},
+        "team": {"topology": topology, "agents": agents},
+    }
     with pytest.raises(ConfigError, match="`arms` needs a team with one choice to speak"):
-        make_player(roster, grade, config, config.team)
+        check_training(parse_config(tree))
+    check_training(parse_config(tree | {"silence": {"exploration": "floor"}}))
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 3))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripted_teams import SILENT, TASK, play, scripted
+from scripted_teams import SILENT, TASK, play, scripted, system
 from tacit.config import AgentConfig, Config, TeamConfig
 from tacit.engine.base import Completion, Request, derive_seed
 from tacit.engine.load import load_model
@@ -16,6 +16,7 @@ from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.runfolder import EPISODE, RunFolder
+from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Seat, Setting, Team
 from tacit.types import Choice, Grade, Message, Task
@@ -264,6 +265,21 @@ async def test_a_topology_that_returns_no_message_is_told_so() -> None:
     roster = scripted("test_team:returns_text", {"actor": ["x"]})
     said = "it must return the answering Message, not str"
     assert (await play(roster)).error == f"TopologyError: returns_text: {said}"
+
+
+async def asks_a_scout(task: Task, team: Team) -> Message:
+    said = await team.scout.ask(task.question)
+    return await team.judge_of_it.ask(task.question, messages=[said])
+
+
+async def test_a_helper_of_an_own_role_is_not_told_how_to_answer() -> None:
+    scripts = {"scout": ["add"], "judge_of_it": ["42"]}
+    roster = scripted("test_team:asks_a_scout", scripts, scout={"silent": True})
+    helper, answers = (await play(roster)).calls
+    assert TASK.instruction not in system(helper) and PARTS["hinter"] in system(helper)
+    assert TASK.instruction in system(answers)
+    told = scripted("test_team:asks_a_scout", scripts, scout={"silent": True, "system": "Scout."})
+    assert system((await play(told)).calls[0]).startswith("Scout. ")
 
 
 async def with_options(task: Task, team: Team, depth: int, style: str = "dry") -> Message:

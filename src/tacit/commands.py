@@ -40,6 +40,7 @@ from tacit.rollout import Grader, Job, play_episode
 from tacit.runfolder import RunFolder
 from tacit.session import (
     answer_form_of,
+    check_graders,
     grader_of,
     helpers_of,
     measured_teams_of,
@@ -226,6 +227,7 @@ def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
     from tacit.tasks import load_tasks
 
     tasks = load_tasks(name, split=split, folder=folder, allow_canaried=True)
+    check_graders(tasks)
     levels: dict[str, int] = {}
     for task in tasks:
         levels[task.level] = levels.get(task.level, 0) + 1

@@ -1,6 +1,6 @@
 """What every command opens first: tasks, engines and teams, checked before anything heavy loads."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
@@ -32,12 +32,23 @@ def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]
         allow_canaried=config.allow_canaried,
         **config.options,
     )
-    graders = {task.grader for task in tasks}
-    if "judge" in graders and judge is None:
+    check_graders(tasks)
+    if judge is None and any(task.grader == "judge" for task in tasks):
         raise ConfigError(f"{config.name}: its tasks are judged: add `judge:` with a rubric")
-    for grader in graders - {"judge"}:
-        find_grader(grader)
     return tasks
+
+
+def check_graders(tasks: Iterable[Task]) -> None:
+    """Refuse tasks whose grader there is not, by the first of them."""
+    first: dict[str, str] = {}
+    for task in tasks:
+        first.setdefault(task.grader, task.id)
+    for grader, task_id in first.items():
+        if grader != "judge":
+            try:
+                find_grader(grader)
+            except ConfigError as error:
+                raise ConfigError(f"{task_id}: {error}") from None
 
 
 def teams_of(config: Config) -> dict[str, TeamConfig]:

@@ -9,7 +9,7 @@ from tacit.errors import ConfigError, RunError
 from tacit.learn.arms import Played
 from tacit.rollout import Grader, Job, play_all
 from tacit.session import is_greedy
-from tacit.team.roster import Roster
+from tacit.team.roster import Roster, may_be_silent
 from tacit.team.team import Setting
 from tacit.types import Choice, Episode, Task
 
@@ -129,14 +129,9 @@ def make_player(
     team: TeamConfig,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Player:
-    """Say how choices are made in this team; refuse arms where no single choice is to be made."""
-    trained = {role for role, agent in team.agents.items() if agent.trained}
-    choosing = tuple(
-        dict.fromkeys(a.role for a in roster.agents if a.role in trained and a.may_be_silent)
-    )
+    """Say how choices are made in this team."""
+    choosing = choosing_roles(team)
     arms = config.silence.exploration == "arms" and bool(choosing)
-    if arms:
-        _check_arms(choosing, team, config.silence)
     fixed = {role for role in team.agents if is_greedy(config, team, role)}
     greedy = fixed.issuperset(role for role in team.agents if role not in choosing)
     plays = (1 if greedy else config.silence.silent_samples) if arms else 0
@@ -150,7 +145,16 @@ def make_player(
     return Player(roster, grader, config, choosing, plays, arms and greedy, on_episode)
 
 
-def _check_arms(choosing: tuple[str, ...], team: TeamConfig, silence: SilenceConfig) -> None:
+def choosing_roles(team: TeamConfig) -> tuple[str, ...]:
+    """Trained roles that may be silent."""
+    return tuple(r for r, agent in team.agents.items() if agent.trained and may_be_silent(team, r))
+
+
+def check_arms(team: TeamConfig, silence: SilenceConfig) -> None:
+    """Refuse `arms` where several choices are to be made in an episode."""
+    choosing = choosing_roles(team)
+    if silence.exploration != "arms" or not choosing:
+        return
     several = len(choosing) > 1 or any(team.agents[role].count > 1 for role in choosing)
     rounds = team.topology == "critic_actor" and team.options.get("rounds", 1) != 1
     if several or rounds or team.topology == "dialogue":

@@ -17,6 +17,7 @@ from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
+from tacit.learn.rollouts import check_arms
 from tacit.learn.score import compile_forward
 from tacit.learn.update import Updater
 from tacit.session import grader_of, tasks_of
@@ -72,6 +73,7 @@ def check_training(config: Config) -> TeamConfig:
     if config.train_tasks is None:
         raise ConfigError("nothing to train on: add `train_tasks:`")
     check_team(config.team)
+    check_arms(config.team, config.silence)
     for name in config.teams:
         if name in ("trained", "untrained", "train") or name.startswith("eval-"):
             raise ConfigError(f"teams: `{name}` is what training calls its own; use another name")

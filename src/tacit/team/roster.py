@@ -170,6 +170,18 @@ def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str =
     return Roster(agents=tuple(agents), topology=topology, options=config.options)
 
 
+def may_be_silent(team: TeamConfig, role: str) -> bool:
+    known, own = find_topology(team.topology).roles.get(role), team.agents[role].silent
+    return bool(known and known.may_be_silent) if own is None else own
+
+
+def _own_part(role: str, team: TeamConfig) -> str:
+    """What a role of the user's own is asked to be: whoever may be silent helps, others answer."""
+    if role in FORMS[team.prompts][0]:
+        return role
+    return "hinter" if team.agents[role].silent else "solver"
+
+
 def _agent(
     name: str,
     role_name: str,
@@ -178,16 +190,14 @@ def _agent(
     topology: Topology,
     engines: Mapping[str, Engine],
 ) -> Agent:
-    parts = FORMS[team.prompts][0]
-    own = role_name if role_name in parts else "solver"
-    role = topology.roles.get(role_name, Role(part=own))
+    role = topology.roles.get(role_name) or Role(part=_own_part(role_name, team))
     return Agent(
         name=name,
         role=role_name,
         engine=engines[role_name],
         config=config,
         part=role.part,
-        may_be_silent=role.may_be_silent if config.silent is None else config.silent,
+        may_be_silent=may_be_silent(team, role_name),
         temperature=role.temperature,
         form=team.prompts,
     )
