@@ -1,6 +1,8 @@
 """What people read in the terminal: numbers in their places, and texts never taken for markup."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -8,12 +10,17 @@ from rich.progress import Progress
 
 from tacit.config import EvaluationConfig
 from tacit.console import (
+    Compared,
     EpisodeBar,
     agents_table,
+    columns,
     detail_lines,
+    in_one_line,
     interval,
-    paired_lines,
+    out,
+    paired_tests,
     percent,
+    print_result,
     show_call,
     show_grade,
     summary_table,
@@ -72,15 +79,43 @@ def test_money_has_a_column_only_where_there_are_prices() -> None:
     assert "money" in dear and "0.012300" in dear
 
 
-def test_names_are_shown_as_they_are() -> None:
-    odd = summary("[bold]mine[/] [x]", {"easy": True})
-    assert "[bold]mine[/] [x]" in printed(summary_table([odd]), width=120)
-    assert "[bold]mine[/] [x]" in printed(agents_table([odd]), width=120)
+ODD = (
+    "[bold]mine[/] [x]",
+    "a :jigsaw: of agents",
+    "self-consistency",
+    "a_name_without_a_place_to_break_it_that_is_longer_than_all_others_and_the_table",
+)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_are_shown_whole_and_as_they_are(name: str) -> None:
+    teams = [summary(name, {"easy": True, "hard": True}), summary("solo", {"easy": False})]
+    for table in (summary_table(teams), agents_table(teams)):
+        shown = printed(table)
+        assert name in shown
+        assert all(len(line) <= 80 for line in shown.splitlines())
+        assert "…" not in shown
+
+
+def test_every_word_of_the_table_is_explained_under_it() -> None:
+    shown = " ".join(printed(summary_table([summary("t", {"easy": True})])).split())
+    for word in ("* on the frontier", "accuracy:", "per solved:", "path:", "silent:"):
+        assert word in shown
+    same = "trained: step 40, the best of those evaluated on these same tasks"
+    assert same in " ".join(printed(summary_table([], f"{same}.")).split())
+
+
+def test_levels_have_columns_where_there_is_room_and_lines_where_not() -> None:
+    few, many = (summary("t", {f"level {n}": True for n in range(count)}) for count in (2, 5))
+    assert "level 1" in printed(summary_table([few])) and not list(detail_lines([few]))
+    assert "level 1" not in printed(summary_table([many]))
+    (line,) = detail_lines([many])
+    assert line.startswith("t: accuracy % by level level 0 100.0, level 1 100.0")
 
 
 def test_what_has_no_column_has_a_line() -> None:
-    plain = replace(summary("t", {"easy": True}), path_seconds=1.5)
-    assert list(detail_lines([plain])) == ["t: 1.50 s on the critical path"]
+    plain = summary("t", {"easy": True})
+    assert list(detail_lines([plain])) == []
     full = replace(
         plain,
         samples=8,
@@ -91,27 +126,82 @@ def test_what_has_no_column_has_a_line() -> None:
         spoken_accuracy=None,
     )
     assert list(detail_lines([full])) == [
-        "t: 1.50 s on the critical path; maj@8 50.0 %, pass@8 75.0 %; "
+        "t: maj@8 50.0 %, pass@8 75.0 %; "
         "12.5 % of helpers' messages already hold the answer; "
         "100.0 % right where somebody was silent, – % elsewhere"
     ]
+
+
+def pairs_of(**pairs: tuple[list[float], list[float]]) -> list[Compared]:
+    found = {name: asdict(paired(*pair, resamples=20_000)) for name, pair in pairs.items()}
+    return paired_tests({"compared_with": "a", "paired": found})
 
 
 @pytest.mark.parametrize(
     ("first", "second", "sentence"),
     [
         ([1.0] * 4, [1.0] * 4, "b and a are level on 4 tasks."),
-        ([0.0] * 40, [1.0] * 40, "b is significantly above a by 100.0 points [+100.0, +100.0]"),
+        (
+            [0.0] * 40,
+            [1.0] * 40,
+            "b is significantly above a by 100.0 points [+100.0, +100.0] on 40 tasks "
+            "(McNemar p < 0.001, bootstrap p < 0.001).",
+        ),
         ([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], "b is below a by 33.3 points ["),
     ],
 )
 def test_a_comparison_is_a_sentence(first: list[float], second: list[float], sentence: str) -> None:
-    (line,) = paired_lines("a", {"b": paired(first, second, resamples=200)})
-    assert line.startswith(sentence)
+    (test,) = pairs_of(b=(first, second))
+    assert str(test).startswith(sentence)
 
 
-def test_teams_without_a_task_in_common_are_said_to_have_none() -> None:
-    assert list(paired_lines("a", {"b": None})) == ["b and a have no graded task in common."]
+def test_significance_is_corrected_for_the_number_of_tests() -> None:
+    pair = ([0.0] * 6 + [1.0] * 20, [1.0] * 26)  # six to none: McNemar p = 0.031
+    (alone,) = pairs_of(b=pair)
+    assert alone.sure and "significantly" in str(alone)
+    first, second = pairs_of(b=pair, c=pair)
+    assert first.p == second.p == pytest.approx(2 * 0.03125) and not first.sure
+    assert str(first).endswith("p = 0.062 corrected for 2 tests).")
+
+
+def test_all_tests_are_one_line_unless_asked_for() -> None:
+    better, level = ([0.0] * 40, [1.0] * 40), ([1.0] * 40, [1.0] * 40)
+    tests = pairs_of(b=better, c=level, d=better, e=level)
+    assert in_one_line(tests) == (
+        "4 paired tests, p < 0.05 corrected for their number: b is above a; d is above a; "
+        "2 show no difference (--details: each)"
+    )
+
+
+def test_tests_that_cannot_be_read_are_left_out() -> None:
+    assert paired_tests({"paired": {"b": None, "c": {"odd": 1}}, "trained_compared_with": 3}) == []
+
+
+def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    teams = {name: summary(name, {"easy": True}).to_json() for name in ("[solo]", "trained")}
+    test = asdict(paired([0.0] * 40, [1.0] * 40, resamples=20_000))
+    result = {
+        "teams": teams,
+        "best_step": 40,
+        "trained_compared_with": {"[solo]": test},
+        "spend": None,
+    }
+    shown = {}
+    for details in (False, True):
+        print_result(json.loads(json.dumps(result)), Path("runs/[x]"), details=details)
+        shown[details] = " ".join(capsys.readouterr().out.split())
+    assert "best of those evaluated on these same tasks" in shown[False]
+    assert "trained is above [solo] (--details: each)" in shown[False]
+    assert "McNemar" not in shown[False] and "McNemar p < 0.001" in shown[True]
+    assert shown[True].endswith("transcripts and numbers: runs/[x]")
+
+
+def test_no_text_is_taken_for_markup_or_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    out.print("[red]a :jigsaw: of[/] words")
+    assert capsys.readouterr().out == "[red]a :jigsaw: of[/] words\n"
+    progress = Progress(*columns())
+    EpisodeBar(progress, "[b]:jigsaw:[/]", total=1)
+    assert "[b]:jigsaw:[/]" in printed(progress.get_renderable())
 
 
 def test_the_bar_says_how_it_goes() -> None:

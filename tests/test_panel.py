@@ -87,9 +87,9 @@ def test_where_nobody_looks_each_step_is_a_line(capfd: pytest.CaptureFixture[str
         on_step({"step": 2.0, "eval/accuracy": 1.0, "eval/tokens": 9.0})
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == (
-        "step    1  acc  25.0 %  tokens   30.0  silent % easy 80 hard 0  λ 0.125  3.5 s"
+        "step    1  solved  25.0 %  tokens   30.0  silent % easy 80 hard 0  λ 0.125  3.5 s"
     )
-    assert lines[1] == "step    2  held-out 100.0 %  9.0 tokens"
+    assert lines[1] == "step    2  held-out: solved 100.0 %  tokens 9.0"
 
 
 def test_where_somebody_looks_it_is_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:

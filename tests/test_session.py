@@ -63,6 +63,13 @@ def test_a_team_cannot_be_called_what_anothers_plays_are() -> None:
         teams_of(whole)
 
 
+@pytest.mark.parametrize("name", ["untrained", "trained", "train", "eval-000001"])
+def test_names_that_training_takes_are_refused_by_every_command(name: str) -> None:
+    solo = {"topology": "solo", "agents": {"actor": {}}}
+    with pytest.raises(ConfigError, match=f"teams: `{name}` is what training calls its own"):
+        teams_of(parse_config({"teams": {name: solo}}))
+
+
 def test_every_model_needs_its_price_the_judge_too(tmp_path: Path) -> None:
     table = tmp_path / "prices.yaml"
     table.write_text("date: 2026-01-01\nmodels: {pocket: {input: 0, output: 0}}\n")

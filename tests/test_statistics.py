@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.statistics import Estimate, bootstrap, mcnemar, paired, pass_at_k, wilson
+from tacit.statistics import Estimate, bootstrap, holm, mcnemar, paired, pass_at_k, wilson
 
 
 @pytest.mark.parametrize(
@@ -161,3 +161,9 @@ def test_pairing_sees_what_two_separate_intervals_hide() -> None:
 def test_teams_with_other_tasks_cannot_be_paired() -> None:
     with pytest.raises(ValueError):
         paired([1.0, 0.0], [1.0])
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1.0, 1.0], "never over 1, and in the order of the p-values"
+    assert holm([]) == []

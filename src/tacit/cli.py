@@ -29,6 +29,7 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/NAME.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Details = Annotated[bool, typer.Option("--details", help="Print every paired test.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only estimate tokens, money and time, from a sample.")
 ]
@@ -47,6 +48,7 @@ def evaluate(
     overrides: Overrides = None,
     out: Out = None,
     as_json: AsJson = False,
+    details: Details = False,
     dry: DryRun = False,
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
@@ -61,7 +63,7 @@ def evaluate(
     if dry:
         return _dry_run(only, as_json=as_json, trained=trained)
     folder = out or _measured_in(source, config.name, trained, "eval")
-    _await(run_evaluation(only, folder, as_json=as_json, trained=trained))
+    _await(run_evaluation(only, folder, as_json=as_json, details=details, trained=trained))
 
 
 @app.command()
@@ -70,6 +72,7 @@ def compare(
     overrides: Overrides = None,
     out: Out = None,
     as_json: AsJson = False,
+    details: Details = False,
     dry: DryRun = False,
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
@@ -81,7 +84,7 @@ def compare(
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained)
     folder = out or _measured_in(source, config.name, trained, "compare")
-    _await(run_evaluation(config, folder, as_json=as_json, trained=trained))
+    _await(run_evaluation(config, folder, as_json=as_json, details=details, trained=trained))
 
 
 @app.command()
@@ -90,6 +93,7 @@ def train(
     overrides: Overrides = None,
     out: Out = None,
     as_json: AsJson = False,
+    details: Details = False,
     dry: DryRun = False,
 ) -> None:
     """Train a team; the same command on a run folder goes on where it stopped."""
@@ -100,7 +104,9 @@ def train(
         return _dry_run(config, as_json=as_json, training=True)
     from tacit.training import run_training  # after the config, which answers at once
 
-    _await(run_training(config, out or _folder(source, config.name), as_json=as_json))
+    _await(
+        run_training(config, out or _folder(source, config.name), as_json=as_json, details=details)
+    )
 
 
 @app.command()

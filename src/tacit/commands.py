@@ -13,16 +13,12 @@ from rich.table import Table
 from tacit.config import Config, TeamConfig
 from tacit.console import (
     EpisodeBar,
-    agents_table,
-    detail_lines,
     episode_progress,
     note,
     out,
-    paired_lines,
+    print_result,
     show_call,
     show_grade,
-    spend_lines,
-    summary_table,
 )
 from tacit.economy.spend import Purse
 from tacit.engine.api import Account
@@ -80,17 +76,22 @@ async def open_rosters(
 
 
 async def run_evaluation(
-    config: Config, folder: Path, *, as_json: bool, trained: Path | None = None
+    config: Config,
+    folder: Path,
+    *,
+    as_json: bool,
+    details: bool = False,
+    trained: Path | None = None,
 ) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; print and write the summary."""
     run = RunFolder.check(folder, config)
     with run.held():
-        return await _evaluate(config, run, as_json=as_json, trained=trained)
+        result = await _evaluate(config, run, trained=trained)
+    show_result(result, run, as_json=as_json, details=details)
+    return result
 
 
-async def _evaluate(
-    config: Config, run: RunFolder, *, as_json: bool, trained: Path | None
-) -> dict[str, Any]:
+async def _evaluate(config: Config, run: RunFolder, *, trained: Path | None) -> dict[str, Any]:
     teams, prices = measured_teams_of(config), prices_of(config)
     tasks = tasks_of(config.tasks, config.judge)
     purse = Purse(run, prices, config.spend_cap)
@@ -118,7 +119,6 @@ async def _evaluate(
     paired = {n: compare(episodes[first], episodes[n], config.evaluation) for n in others}
     result = _result(config, summaries, first, paired) | {"spend": purse.to_json()}
     run.write_json("summary.json", result)
-    _report(result, summaries, first, paired, run, as_json=as_json)
     return result
 
 
@@ -136,28 +136,12 @@ def _result(
     }
 
 
-def _report(
-    result: dict[str, Any],
-    summaries: Sequence[Summary],
-    first: str,
-    paired: dict[str, Paired | None],
-    run: RunFolder,
-    *,
-    as_json: bool,
-) -> None:
+def show_result(result: Mapping[str, Any], run: RunFolder, *, as_json: bool, details: bool) -> None:
     if as_json:
         json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
         sys.stdout.write("\n")
-        return
-    out.print(summary_table(summaries))
-    out.print(agents_table(summaries))
-    for line in (*detail_lines(summaries), *paired_lines(first, paired)):
-        out.print(line, highlight=False, markup=False)
-    if failed := sum(summary.failed for summary in summaries):
-        out.print(f"[red]{failed} episodes failed[/] and are left out; run again to retry them.")
-    for line in spend_lines(result["spend"]):
-        out.print(line, highlight=False, markup=False)
-    out.print(f"[dim]transcripts and numbers: {run.path}[/]")
+    else:
+        print_result(result, run.path, details=details)
 
 
 async def run_play(
@@ -191,7 +175,7 @@ async def run_play(
     if answer is not None and episode.grade:
         show_grade(episode.grade, answer)
     usage = episode.usage
-    out.print(f"[dim]{usage.generated} tokens generated, {usage.prompt} read[/]")
+    out.print(f"{usage.generated} tokens generated, {usage.prompt} read", style="dim")
 
 
 def for_one(config: Config) -> Config:
@@ -234,9 +218,9 @@ def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
     counts = ", ".join(f"{level} {n}" for level, n in sorted(levels.items()) if level)
     out.print(f"{name} {split}: {len(tasks)} tasks{f' ({counts})' if counts else ''}")
     for task in tasks[:samples]:
-        out.print(f"\n[bold]{task.id}[/]", highlight=False)
-        out.print(task.question, markup=False, highlight=False)
-        out.print(f"answer: {task.answer}", markup=False, highlight=False, style="dim")
+        out.print(f"\n{task.id}", style="bold")
+        out.print(task.question)
+        out.print(f"answer: {task.answer}", style="dim")
 
 
 def list_topologies() -> None:

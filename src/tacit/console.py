@@ -2,34 +2,37 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
+from pydantic import TypeAdapter, ValidationError
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from tacit.changes import Changed
 from tacit.evaluate import Summary, frontier
-from tacit.statistics import Estimate, Paired
+from tacit.statistics import Estimate, Paired, holm
 from tacit.types import Call, Episode, Grade
 
-out = Console()
-err = Console(stderr=True)
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+"""Text of users and models is printed as it is; style comes with `style=` or `Text`."""
 
 
 def note(sentence: str) -> None:
     """Something to know, beside what the run says."""
-    err.print(f"[yellow]{escape(sentence)}[/]", highlight=False)
+    err.print(sentence, style="yellow")
 
 
 def percent(value: float | None) -> str:
@@ -39,6 +42,8 @@ def percent(value: float | None) -> str:
 def interval(estimate: Estimate) -> str:
     return f"{percent(estimate.mean)} [{percent(estimate.low)}, {percent(estimate.high)}]"
 
+
+PAIRED, SUMMARY = TypeAdapter(Paired), TypeAdapter(Summary)
 
 LOG_EVERY_S = 10.0
 """Where no terminal shows a bar."""
@@ -50,7 +55,7 @@ class EpisodeBar:
     def __init__(self, progress: Progress, name: str, total: int) -> None:
         self._progress, self._name, self._total = progress, name, total
         self._said = time.monotonic()
-        self._task = progress.add_task(escape(name), total=total, numbers="")
+        self._task = progress.add_task(name, total=total, numbers="")
         self._graded = self._right = self._failed = self._tokens = 0
 
     def add(self, episode: Episode) -> None:
@@ -62,88 +67,159 @@ class EpisodeBar:
             self._failed += 1
         done = max(1, self._graded + self._failed)
         numbers = f"{percent(self._right / max(1, self._graded))} %  {self._tokens / done:.0f} tok"
-        failed = f"  [red]{self._failed} failed[/]" if self._failed else ""
-        self._progress.update(self._task, advance=1, numbers=numbers + failed)
+        numbers += f"  {self._failed} failed" if self._failed else ""
+        self._progress.update(self._task, advance=1, numbers=numbers)
         if not err.is_terminal and time.monotonic() - self._said > LOG_EVERY_S:
             self._said = time.monotonic()
-            line = f"{escape(self._name)}  {done} of {self._total}  {numbers}{failed}"
-            err.print(line, highlight=False)
+            err.print(f"{self._name}  {done} of {self._total}  {numbers}")
+
+
+def columns() -> list[ProgressColumn]:
+    return [
+        TextColumn("{task.description:<18}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}", markup=False),
+        TimeRemainingColumn(),
+    ]
 
 
 @contextmanager
 def episode_progress() -> Iterator[Progress]:
-    columns = [
-        TextColumn("{task.description:<18}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=err, transient=not err.is_terminal) as progress:
+    with Progress(*columns(), console=err, transient=not err.is_terminal) as progress:
         yield progress
 
 
-def summary_table(summaries: Sequence[Summary]) -> Table:
-    best = set(frontier(summaries))
-    levels = list(dict.fromkeys(level for s in summaries for level in s.accuracy_by_level))
-    levels = levels if 1 < len(levels) <= 5 else []
-    table = _table(caption="* on the frontier: no other team is both more accurate and cheaper")
-    table.add_column("team", overflow="fold")
-    numbers = ["accuracy %\n\\[interval]", *(f"{level}\n%" for level in levels)]
-    numbers += ["tokens\nsaid", "tokens\nread", "per\nsolved", "path", "silent\n%"]
-    priced = any(summary.money is not None for summary in summaries)
-    for header in [*numbers, *(["money\nper task"] if priced else [])]:
-        table.add_column(header, justify="right", no_wrap=True)
-    for one in summaries:
-        by_level = [
-            percent(one.accuracy_by_level[lv].mean) if lv in one.accuracy_by_level else "–"
-            for lv in levels
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table that never cuts a name: where it is too wide, names stand on lines of their own."""
+
+    headers: Sequence[str]
+    """May be of several lines."""
+    rows: Sequence[Sequence[str] | str]
+    """A text alone is a heading for the rows below it."""
+    names: int = 1
+    """How many columns, from the left, hold names."""
+    title: str = ""
+    legend: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [row for row in self.rows if not isinstance(row, str)]
+        widths = [
+            max(cell_len(line) for row in (self.headers, *rows) for line in row[n].split("\n"))
+            for n in range(len(self.headers))
         ]
-        solved = "–" if one.generated_per_solved is None else f"{one.generated_per_solved:.0f}"
+        first, gap = self._fit(widths, options.max_width)
+        tall = max(header.count("\n") for header in self.headers)
+        headers = [("\n" * (tall - h.count("\n")) + h).split("\n") for h in self.headers]
+
+        def line(cells: Sequence[str]) -> str:
+            rooms = [" " * (w - cell_len(c)) for w, c in zip(widths, cells, strict=True)]
+            padded = [
+                cell + room if n < self.names else room + cell
+                for n, (cell, room) in enumerate(zip(cells, rooms, strict=True))
+            ]
+            return " " + (" " * gap).join(padded[first:])
+
+        yield Text(f"\n{self.title}", "italic") if self.title else Text()
+        for texts in zip(*headers, strict=True):
+            yield Text(line(texts), "bold", no_wrap=True)
+        yield Text(" " + "─" * (cell_len(line(texts)) - 1), no_wrap=True)
+        for row in self.rows:
+            if isinstance(row, str) or first:
+                yield Text(row if isinstance(row, str) else "  ".join(row[:first]))
+            if not isinstance(row, str):
+                yield Text(line(row), no_wrap=True)
+        yield Text(self.legend, "dim")
+
+    def _fit(self, widths: Sequence[int], room: int) -> tuple[int, int]:
+        """Which column comes first, and how far they stand apart."""
+        for first in (0, self.names):
+            for gap in (2, 1):
+                if 1 + sum(widths[first:]) + gap * (len(widths) - first - 1) <= room:
+                    return first, gap
+        return self.names, 1
+
+
+LEGEND = (
+    "* on the frontier: no other team is both more accurate and cheaper. accuracy: tasks solved, "
+    "with its interval. said, read: tokens per episode. per solved: tokens said for each solved "
+    "task. path: tokens said one after another, the rest being said at the same time. silent: of "
+    "the calls that could have been silent."
+)
+
+
+def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
+    """The teams side by side; `checkpoint` says which one `trained` is."""
+    best, levels = set(frontier(summaries)), _columns(summaries)
+    headers = ["team", "accuracy %\n[interval]", *(f"{level}\n%" for level in levels)]
+    headers += ["said", "read", "per\nsolved", "path", "silent\n%"]
+    priced = any(summary.money is not None for summary in summaries)
+    rows = []
+    for one in summaries:
+        by_level = [one.accuracy_by_level.get(level) for level in levels]
+        shares = [percent(estimate.mean if estimate else None) for estimate in by_level]
         row = [
-            f"{escape(one.team)}{' *' if one.team in best else ''}",
+            f"{one.team}{' *' if one.team in best else ''}",
             interval(one.accuracy),
-            *by_level,
+            *shares,
             f"{one.generated.mean:.1f}",
             f"{one.read:.0f}",
-            solved,
+            "–" if one.generated_per_solved is None else f"{one.generated_per_solved:.0f}",
             f"{one.path_tokens:.0f}",
             percent(one.silence),
         ]
-        table.add_row(*row, *([f"{one.money:.6f}"] if priced and one.money is not None else []))
-    return table
+        rows.append(row + (["–" if one.money is None else f"{one.money:.6f}"] if priced else []))
+    money = " money: per task." if priced else ""
+    chosen = f" {checkpoint}" if checkpoint else ""
+    headers += ["money"] if priced else []
+    return Grid(headers, rows, legend=f"{LEGEND}{money}{chosen}")
 
 
-def _table(**settings: Any) -> Table:
-    """Narrow enough for a terminal of 80 columns."""
-    return Table(box=SIMPLE_HEAD, padding=0, **settings)
+def _levels(summaries: Sequence[Summary]) -> list[str]:
+    levels = list(dict.fromkeys(level for s in summaries for level in s.accuracy_by_level))
+    return levels if len(levels) > 1 else []
 
 
-def agents_table(summaries: Sequence[Summary]) -> Table:
-    table = _table(title="Tokens per episode, by agent", title_justify="left")
-    for header in ("team", "agent", "model"):
-        table.add_column(header)
-    for header in ("calls", "said", "read", "cached", "silent\n%", "silent %\nby level"):
-        table.add_column(header, justify="right")
+def _columns(summaries: Sequence[Summary]) -> list[str]:
+    """The levels that have a column; many or long ones have a line for each team instead."""
+    levels = _levels(summaries)
+    return levels if sum(max(5, len(level)) + 2 for level in levels) <= 21 else []
+
+
+def agents_table(summaries: Sequence[Summary]) -> Grid:
+    rows: list[Sequence[str] | str] = []
     for one in summaries:
+        rows.append(one.team)
         for agent in one.agents:
-            levels = " ".join(f"{lv} {percent(s)}" for lv, s in agent.silence_by_level.items())
-            table.add_row(
-                *map(escape, (one.team, agent.agent, agent.model)),
-                f"{agent.calls:.2f}",
-                f"{agent.generated:.1f}",
-                f"{agent.prompt:.0f}",
-                f"{agent.cached:.0f}",
-                percent(agent.silence if agent.choices else None),
-                levels if agent.silence else "",
+            rows.append(
+                [
+                    f" {agent.agent}",
+                    agent.model,
+                    f"{agent.calls:.2f}",
+                    f"{agent.generated:.1f}",
+                    f"{agent.prompt:.0f}",
+                    f"{agent.cached:.0f}",
+                    percent(agent.silence if agent.choices else None),
+                ]
             )
-    return table
+    return Grid(
+        ["agent", "model", "calls", "said", "read", "cached", "silent %"],
+        rows,
+        names=2,
+        title="Tokens per episode, by agent",
+        legend="cached: the part of read that was computed before. silent: as above; – must speak.",
+    )
 
 
 def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
-    """What is true of some teams only, or has no column, a line for each team."""
+    """What is true of some teams only, or has no column, a line for each team that has some."""
+    levels = [] if _columns(summaries) else _levels(summaries)
     for one in summaries:
-        facts = [f"{one.path_seconds:.2f} s on the critical path"]
+        facts = []
+        if by_level := [lv for lv in levels if lv in one.accuracy_by_level]:
+            shares = [f"{lv} {percent(one.accuracy_by_level[lv].mean)}" for lv in by_level]
+            facts.append(f"accuracy % by level {', '.join(shares)}")
         if one.majority is not None:
             k = one.samples
             facts.append(f"maj@{k} {percent(one.majority)} %, pass@{k} {percent(one.any_right)} %")
@@ -152,12 +228,14 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
         if one.silent_accuracy is not None:
             silent, spoken = percent(one.silent_accuracy), percent(one.spoken_accuracy)
             facts.append(f"{silent} % right where somebody was silent, {spoken} % elsewhere")
+        for agent in one.agents:
+            if agent.silence and len(agent.silence_by_level) > 1:
+                quiet = [f"{lv} {percent(s)}" for lv, s in agent.silence_by_level.items()]
+                facts.append(f"{agent.agent} silent % by level {', '.join(quiet)}")
         if one.changed is not None:
             facts.append(changed_phrase(one.changed))
-        if one.overflowed:
-            some = "episode" if one.overflowed == 1 else "episodes"
-            facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")
-        yield f"{one.team}: {'; '.join(facts)}"
+        if facts:
+            yield f"{one.team}: {'; '.join(facts)}"
 
 
 def changed_phrase(changed: Changed) -> str:
@@ -190,23 +268,99 @@ def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"spent {money} (prices of {spend['prices_of']})"
 
 
-def paired_lines(baseline: str, results: Mapping[str, Paired | None]) -> Iterator[str]:
-    """Each comparison as a sentence."""
-    for name, result in results.items():
-        if result is None:
-            yield f"{name} and {baseline} have no graded task in common."
-            continue
-        points = 100 * result.difference.mean
-        direction = "above" if points > 0 else "below"
-        certain = "significantly " if max(result.p_mcnemar, result.p_bootstrap) < 0.05 else ""
-        low, high = 100 * result.difference.low, 100 * result.difference.high
-        yield (
-            f"{name} is {certain}{direction} {baseline} by {abs(points):.1f} points "
-            f"[{low:+.1f}, {high:+.1f}] on {result.tasks} tasks "
-            f"(McNemar p = {result.p_mcnemar:.2g}, bootstrap p = {result.p_bootstrap:.2g})."
-            if points
-            else f"{name} and {baseline} are level on {result.tasks} tasks."
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of a run's paired tests; `p` is corrected for how many there are."""
+
+    name: str
+    baseline: str
+    test: Paired
+    p: float
+    of: int
+
+    @property
+    def sure(self) -> bool:
+        return self.p < 0.05
+
+    @property
+    def side(self) -> str:
+        return "above" if self.test.difference.mean > 0 else "below"
+
+    def __str__(self) -> str:
+        points, tasks = 100 * self.test.difference.mean, self.test.tasks
+        if not points:
+            return f"{self.name} and {self.baseline} are level on {tasks} tasks."
+        low, high = 100 * self.test.difference.low, 100 * self.test.difference.high
+        sure = "significantly " if self.sure else ""
+        corrected = f"; {p_value(self.p)} corrected for {self.of} tests" if self.of > 1 else ""
+        return (
+            f"{self.name} is {sure}{self.side} {self.baseline} by {abs(points):.1f} points "
+            f"[{low:+.1f}, {high:+.1f}] on {tasks} tasks "
+            f"(McNemar {p_value(self.test.p_mcnemar)}, bootstrap {p_value(self.test.p_bootstrap)}"
+            f"{corrected})."
         )
+
+
+def p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def paired_tests(summary: Mapping[str, Any]) -> list[Compared]:
+    """The tests in a summary.json, the trained team's first; those that cannot be read left out."""
+    first = str(summary.get("compared_with"))
+    found: list[tuple[str, str, Paired]] = []
+    for place in ("trained_compared_with", "paired"):
+        trees = summary.get(place)
+        for other, tree in trees.items() if isinstance(trees, dict) else ():
+            name, baseline = ("trained", other) if place != "paired" else (other, first)
+            with suppress(ValidationError):
+                found.append((name, baseline, PAIRED.validate_python(tree)))
+    corrected = holm([max(test.p_mcnemar, test.p_bootstrap) for _, _, test in found])
+    return [
+        Compared(name, baseline, test, p, len(found))
+        for (name, baseline, test), p in zip(found, corrected, strict=True)
+    ]
+
+
+def in_one_line(tests: Sequence[Compared]) -> str:
+    """All of a run's tests in one sentence."""
+    above: dict[tuple[str, str], list[str]] = {}
+    for one in tests:
+        if one.sure:
+            above.setdefault((one.name, one.side), []).append(one.baseline)
+    told = [f"{name} is {side} {', '.join(others)}" for (name, side), others in above.items()]
+    rest = sum(not one.sure for one in tests)
+    told += [f"{rest} show{'s' if rest == 1 else ''} no difference"] if rest else []
+    count = f"{len(tests)} paired tests" if len(tests) > 1 else "paired test"
+    return f"{count}, p < 0.05 corrected for their number: {'; '.join(told)} (--details: each)"
+
+
+def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> None:
+    """What a finished evaluation or training run shows, from its summary.json."""
+    summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
+    out.print(summary_table(summaries, _checkpoint(result)))
+    out.print(agents_table(summaries))
+    tests = paired_tests(result)
+    lines = [*detail_lines(summaries), *([in_one_line(tests)] if tests and not details else [])]
+    lines += map(str, tests) if details else []
+    if result.get("dropped"):
+        lines.append(f"{result['dropped']} training episodes failed and were left out.")
+    if failed := sum(summary.failed for summary in summaries):
+        lines.append(f"{failed} episodes failed and are left out; run again to retry them.")
+    for line in (*lines, *spend_lines(result["spend"])):
+        out.print(line)
+    out.print(f"transcripts and numbers: {path}", style="dim", soft_wrap=True)
+
+
+def _checkpoint(result: Mapping[str, Any]) -> str:
+    """Which weights `trained` stands for, and what they were chosen on."""
+    if (step := result.get("best_step")) is not None:
+        return (
+            f"trained: step {step}, the best of those evaluated on these same tasks, "
+            "which flatters it a little."
+        )
+    step = result.get("checkpoint")
+    return "" if step is None else f"trained: the weights of step {step}."
 
 
 def show_call(call: Call) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
 from tacit.commands import open_rosters
@@ -174,7 +173,7 @@ def _show(config: Config, found: Forecast, purse: Purse) -> None:
     for name, need in found.models.items():
         money = f"{prices.of(name).of(need.usage()):.4f} {prices.currency}" if prices else "–"
         numbers = (need.calls, need.prompt, need.generated)
-        table.add_row(escape(name), *(f"{number:,.0f}" for number in numbers), money)
+        table.add_row(name, *(f"{number:,.0f}" for number in numbers), money)
     out.print(table)
     biggest = sorted(found.parts.items(), key=lambda part: -part[1])
     shares = ", ".join(f"{name} {tokens / found.tokens:.0%}" for name, tokens in biggest if tokens)
@@ -190,7 +189,7 @@ def _show(config: Config, found: Forecast, purse: Purse) -> None:
         money = f"{found.money:.4f} {prices.currency}"
         lines.append(f"{money} at the prices of {prices.date}{cap}{kept}")
     for line in (*lines, *spend_lines(purse.to_json())):
-        out.print(line, highlight=False, markup=False)
+        out.print(line)
 
 
 def _duration(seconds: float) -> str:

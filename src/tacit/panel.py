@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from rich.console import RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -111,10 +110,10 @@ class Shown:
             budget = f" of {self.budget:g}" if self.budget else ""
             prices = "".join(f"   λ {name} {value:.3f}" for name, value in self.prices.items())
             line = sparkline(tokens, _WIDTH, low=0.0)
-            yield "tokens", line, f"{tokens[-1]:.1f}{budget}{escape(prices)}"
+            yield "tokens", line, f"{tokens[-1]:.1f}{budget}{prices}"
         for name, values in sorted(self.silence.items()):
             line = sparkline(values, _WIDTH, low=0.0, high=1.0)
-            yield f"silent {escape(name)}", line, f"{100 * values[-1]:.0f} %"
+            yield f"silent {name}", line, f"{100 * values[-1]:.0f} %"
         if self.history:
             bar = ProgressBar(total=self.steps, completed=self.step, width=_WIDTH)
             yield "steps", bar, f"{self.step} of {self.steps}   {self._pace()}"
@@ -154,9 +153,9 @@ def print_step(line: Mapping[str, float]) -> None:
     step = int(line["step"])
     if "eval/accuracy" in line:
         err.print(
-            f"[bold]step {step:>4}  held-out {percent(line['eval/accuracy'])} %  "
-            f"{line['eval/tokens']:.1f} tokens[/]",
-            highlight=False,
+            f"step {step:>4}  held-out: solved {percent(line['eval/accuracy'])} %  "
+            f"tokens {line['eval/tokens']:.1f}",
+            style="bold",
         )
         return
     silent = sorted(silence_of(line).items())
@@ -164,8 +163,7 @@ def print_step(line: Mapping[str, float]) -> None:
     prices = " ".join(f"λ {v:.3f}" for n, v in line.items() if n.startswith("lambda/"))
     seconds = line.get("rollout_s", 0.0) + line.get("update_s", 0.0)
     err.print(
-        f"step {step:>4}  acc {percent(accuracy_of(line)):>5} %  "
-        f"tokens {line['cost/tokens']:>6.1f}  silent % {escape(quiet) or '–'}  "
-        f"{prices}  {seconds:.1f} s",
-        highlight=False,
+        f"step {step:>4}  solved {percent(accuracy_of(line)):>5} %  "
+        f"tokens {line['cost/tokens']:>6.1f}  silent % {quiet or '–'}  {prices}  {seconds:.1f} s",
+        soft_wrap=True,
     )

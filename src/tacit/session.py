@@ -68,6 +68,9 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         check_team(team, f"teams.{name}" if name in config.teams else "team")
         if name.endswith(WITHOUT):
             raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
+    for name in config.teams:
+        if name in ("trained", "untrained", "train") or name.startswith("eval-"):
+            raise ConfigError(f"teams: `{name}` is what training calls its own; rename it")
     return teams
 
 

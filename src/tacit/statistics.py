@@ -78,6 +78,15 @@ def paired(
     )
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction (1979): p-values that may all be compared with one level."""
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda n: p_values[n])):
+        highest = max(highest, (len(p_values) - rank) * p_values[place])
+        corrected[place] = min(1.0, highest)
+    return corrected
+
+
 def mcnemar(only_first: int, only_second: int) -> float:
     """Exact two-sided p: a fair coin over the tasks that only one of the two solved."""
     n, k = only_first + only_second, min(only_first, only_second)

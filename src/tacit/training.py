@@ -1,29 +1,22 @@
 """`tacit train`: train, then compare the trained team with the untrained one and the baselines."""
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
+from tacit.commands import show_result
 from tacit.config import Config
 from tacit.console import (
     EpisodeBar,
-    agents_table,
-    detail_lines,
     episode_progress,
     err,
     note,
     out,
-    paired_lines,
     show_call,
-    spend_lines,
-    summary_table,
 )
 from tacit.economy.spend import Purse
 from tacit.evaluate import (
-    Summary,
     compare,
     evaluate_team,
     evaluate_without,
@@ -41,17 +34,19 @@ from tacit.statistics import Paired
 from tacit.types import Episode
 
 
-async def run_training(config: Config, folder: Path, *, as_json: bool) -> dict[str, Any]:
+async def run_training(
+    config: Config, folder: Path, *, as_json: bool, details: bool = False
+) -> dict[str, Any]:
     """Train (or go on training) in a run folder; print and write the summary."""
     check_training(config)
     check_trackers(config.train.trackers)
     measured_teams_of(config)
     run = RunFolder.check(folder, config)
     with run.held():
-        return await _train(config, run, as_json=as_json)
+        return await _train(config, run, as_json=as_json, details=details)
 
 
-async def _train(config: Config, run: RunFolder, *, as_json: bool) -> dict[str, Any]:
+async def _train(config: Config, run: RunFolder, *, as_json: bool, details: bool) -> dict[str, Any]:
     purse = Purse(run, prices_of(config), config.spend_cap)
     async with open_stage(config, purse.account(note)) as stage:
         _say_what(stage)
@@ -69,7 +64,8 @@ async def _train(config: Config, run: RunFolder, *, as_json: bool) -> dict[str, 
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
         episodes, without = await _played(stage, run, state, purse)
-        return _finish(stage, run, state, episodes, without, purse, as_json=as_json)
+        how = {"as_json": as_json, "details": details}
+        return _finish(stage, run, state, episodes, without, purse, **how)
 
 
 async def _played(
@@ -101,6 +97,7 @@ def _finish(
     purse: Purse,
     *,
     as_json: bool,
+    details: bool,
 ) -> dict[str, Any]:
     config, tasks = stage.config, stage.test_tasks
     prices, helpers = prices_of(config), helpers_of(config, stage.team)
@@ -129,16 +126,9 @@ def _finish(
         "trained_compared_with": {n: asdict(t) if t else None for n, t in trained_against.items()},
     }
     run.write_json("summary.json", result)
-    if as_json:
-        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
-        sys.stdout.write("\n")
-    else:
-        lines = [*paired_lines(next(iter(config.teams), ""), paired)]
-        for name, test in trained_against.items():
-            lines += paired_lines(name, {"trained": test})
-        if state.dropped:
-            lines.append(f"{state.dropped} training episodes failed and were left out.")
-        _report(summaries, episodes, stage, run, [*lines, *spend_lines(result["spend"])])
+    show_result(result, run, as_json=as_json, details=details)
+    if not as_json:
+        _before_after(stage, episodes["untrained"], episodes["trained"])
     return result
 
 
@@ -158,23 +148,6 @@ def _tests(
     )
 
 
-def _report(
-    summaries: Sequence[Summary],
-    episodes: Mapping[str, Sequence[Episode]],
-    stage: Stage,
-    run: RunFolder,
-    tests: Sequence[str],
-) -> None:
-    out.print(summary_table(summaries))
-    out.print(agents_table(summaries))
-    for line in (*detail_lines(summaries), *tests):
-        out.print(line, highlight=False, markup=False)
-    if failed := sum(summary.failed for summary in summaries):
-        out.print(f"[red]{failed} episodes failed[/] and are left out.")
-    _before_after(stage, episodes["untrained"], episodes["trained"])
-    out.print(f"[dim]transcripts, checkpoints and numbers: {run.path}[/]")
-
-
 def _before_after(stage: Stage, before: Sequence[Episode], after: Sequence[Episode]) -> None:
     """The first task that training mended, as a conversation before and after."""
     tasks = {task.id: task for task in stage.test_tasks}
@@ -184,7 +157,7 @@ def _before_after(stage: Stage, before: Sequence[Episode], after: Sequence[Episo
         if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
             continue
         for title, one in (("before", old), ("after", episode)):
-            out.print(f"\n{title} training: {tasks[episode.task_id].question}", markup=False)
+            out.print(f"\n{title} training: {tasks[episode.task_id].question}")
             for call in one.calls:
                 show_call(call)
         return
@@ -196,6 +169,5 @@ def _say_what(stage: Stage) -> None:
     err.print(
         f"training {stage.team.topology}: {len(stage.train_tasks)} tasks{leaks}, "
         f"{stage.config.train.steps} steps of {stage.config.train.tasks_per_step} × "
-        f"{stage.config.train.group} episodes; weights that learn: {weights}",
-        highlight=False,
+        f"{stage.config.train.group} episodes; weights that learn: {weights}"
     )

@@ -20,7 +20,7 @@ from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.rollouts import check_arms
 from tacit.learn.score import compile_forward
 from tacit.learn.update import Updater
-from tacit.session import grader_of, tasks_of
+from tacit.session import grader_of, tasks_of, teams_of
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.judge import Grader
 from tacit.team.roster import Roster, build_roster, check_team
@@ -74,9 +74,7 @@ def check_training(config: Config) -> TeamConfig:
         raise ConfigError("nothing to train on: add `train_tasks:`")
     check_team(config.team)
     check_arms(config.team, config.silence)
-    for name in config.teams:
-        if name in ("trained", "untrained", "train") or name.startswith("eval-"):
-            raise ConfigError(f"teams: `{name}` is what training calls its own; use another name")
+    teams_of(config)
     policy_names(config, config.team)
     for role, agent in config.team.agents.items():
         if agent.trained and (agent.top_p != 1.0 or agent.top_k != 0):

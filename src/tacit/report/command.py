@@ -29,7 +29,7 @@ def run_report(
         write_report(folders, target, conversations=conversations)
     beside = target.with_name(f"{target.stem}.pieces")
     kept = f", with its conversations in {beside.name}/ beside it" if beside.is_dir() else ""
-    out.print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB){kept}", highlight=False)
+    out.print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB){kept}", soft_wrap=True)
     if show:
         webbrowser.open(target.resolve().as_uri())
 
@@ -48,8 +48,8 @@ def run_watch(folders: Sequence[Path], port: int, *, show: bool) -> None:
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"`{folder}` is a file: name a run folder, or a folder of them")
     server = open_server(folders, port)
-    out.print(f"watching at {server.address}", highlight=False, soft_wrap=True)
-    out.print("[dim]Ctrl-C ends the watching; the runs go on.[/]")
+    out.print(f"watching at {server.address}", soft_wrap=True)
+    out.print("Ctrl-C ends the watching; the runs go on.", style="dim")
     if show:
         webbrowser.open(server.address)
     try:

@@ -1,25 +1,14 @@
-"""Evaluated teams and checkpoints as points with intervals; paired tests as sentences."""
+"""Evaluated teams and checkpoints as points with intervals."""
 
 import re
 from typing import Any
 
-from tacit.console import paired_lines
 from tacit.report.episodes import Source
 from tacit.report.reading import number, tree_at
-from tacit.statistics import Estimate, Paired, wilson
+from tacit.statistics import wilson
 
 CHECKPOINT = re.compile(r"eval-(\d+)")
 """What a held-out evaluation in training is called, by its step."""
-
-
-def in_words(baseline: str, name: str, tree: Any) -> list[dict[str, Any]]:
-    try:
-        test = Paired(**{**tree, "difference": Estimate(**tree["difference"])})
-        lines = list(paired_lines(baseline, {name: test}))
-    except (TypeError, KeyError, ValueError):  # an older layout, or no task in common
-        return []
-    sure = max(test.p_mcnemar, test.p_bootstrap) < 0.05
-    return [{"text": line, "sure": sure} for line in lines]
 
 
 def point_of(name: str, kind: str, step: int | None, tree: dict[str, Any]) -> dict[str, Any]:

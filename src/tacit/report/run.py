@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tacit.configfile import parse_config
+from tacit.console import paired_tests
 from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
 from tacit.report.columns import Columns
 from tacit.report.episodes import Source, Table, episode_files
 from tacit.report.reading import Tail, number, read_json, tree_at
-from tacit.report.results import CHECKPOINT, counted, in_words, point_of
+from tacit.report.results import CHECKPOINT, counted, point_of
 from tacit.report.tokens import Cutters
 
 
@@ -206,13 +207,7 @@ class Run:
 
     def _tests(self) -> list[dict[str, Any]]:
         """The paired tests as sentences, the trained team's first."""
-        sentences: list[dict[str, Any]] = []
-        for name, tree in tree_at(self.summary, "trained_compared_with").items():
-            sentences += in_words(name, "trained", tree)
-        first = str(self.summary.get("compared_with", ""))
-        for name, tree in tree_at(self.summary, "paired").items():
-            sentences += in_words(first, name, tree)
-        return sentences
+        return [{"text": str(test), "sure": test.sure} for test in paired_tests(self.summary)]
 
     def notes(self) -> list[str]:
         """What is missing or damaged, a sentence each."""

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tacit.console import out, percent
+from tacit.console import Grid, interval, out, percent
 from tacit.panel import sparkline
 from tacit.report.run import Run
+from tacit.statistics import Estimate
 
 _WIDTH = 24
 
@@ -38,8 +37,8 @@ def print_runs(runs: Sequence[Run]) -> None:
 def _run(overview: dict[str, Any]) -> RenderableType:
     state = overview["state"]
     steps = f", step {state['step'] or 0:.0f} of {state['steps']}" if state["steps"] else ""
-    title = f"[bold]{escape(overview['label'])}[/]: {state['status']}{steps}"
-    parts: list[RenderableType] = [Text.from_markup(title)]
+    title = Text.assemble((overview["label"], "bold"), f": {state['status']}{steps}")
+    parts: list[RenderableType] = [title]
     if overview["points"]:
         parts.append(_points(overview))
     if overview["metrics"]["steps"]:
@@ -49,25 +48,25 @@ def _run(overview: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _points(overview: dict[str, Any]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("team", overflow="fold")
-    for header in ("accuracy %", "interval", "tokens said", "read", "silent %"):
-        table.add_column(header, justify="right", no_wrap=True)
+def _points(overview: dict[str, Any]) -> Grid:
     best = overview["state"]["best_step"]
+    rows = []
     for point in sorted(overview["points"], key=lambda p: (p["kind"], p["step"] or 0)):
         accuracy, tokens = point["accuracy"], point["tokens"]
         known_best = point["step"] is not None and point["step"] == best
-        table.add_row(
-            escape(_name(point)) + (" (best)" if known_best else ""),
-            percent(accuracy["mean"]),
-            f"[{percent(accuracy['low'])}, {percent(accuracy['high'])}]".replace("[", "\\["),
-            f"{tokens['mean']:.1f}" if tokens else "–",
-            f"{point['read']:.0f}" if point.get("read") is not None else "–",
-            percent(point["silence"]),
-            style="bold" if known_best else "",
+        rows.append(
+            [
+                _name(point) + (" (best)" if known_best else ""),
+                interval(Estimate(**accuracy)),
+                f"{tokens['mean']:.1f}" if tokens else "–",
+                f"{point['read']:.0f}" if point.get("read") is not None else "–",
+                percent(point["silence"]),
+            ]
         )
-    return table
+    legend = "Tokens are means per episode. silent: of the calls that could have been silent."
+    chosen = " best: chosen on these same tasks." if best is not None else ""
+    headers = ["team", "accuracy %\n[interval]", "tokens\nsaid", "tokens\nread", "silent\n%"]
+    return Grid(headers, rows, legend=legend + chosen)
 
 
 def _name(point: dict[str, Any]) -> str:
@@ -84,7 +83,7 @@ def _curves(columns: dict[str, list[float | None]]) -> Table:
     for name, words, scale in (*CURVES, *silence):
         values = [value * scale for value in columns.get(name, ()) if value is not None]
         if values:
-            table.add_row(escape(words), sparkline(values, _WIDTH), _ends(values))
+            table.add_row(words, sparkline(values, _WIDTH), _ends(values))
     return table
 
 
