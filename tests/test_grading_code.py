@@ -375,6 +375,20 @@ async def test_the_tests_own_names_and_comparisons_hold(tests: str, solution: st
     assert not (await verdict(code_task(tests, "f"), solution)).right
 
 
+@pytest.mark.parametrize(
+    "text", ["os._exit(0)", "os.kill(os.getpid(), 9)", "1 / 0", "sys.exit(0)", "'x' * 10**8"]
+)
+async def test_an_error_that_carries_the_solutions_object_is_a_wrong_answer(text: str) -> None:
+    tests = "x = f()\nif x != 1: raise ValueError(x)"
+    solution = f"import os, sys\nclass X:\n  def __str__(s): return {text}\ndef f(): return X()"
+    assert not (await verdict(code_task(tests, "f"), solution)).right
+
+
+async def test_an_error_that_carries_endless_digits_is_a_wrong_answer() -> None:
+    tests = "x = f()\nif x != 1: raise ValueError(x)"
+    assert not (await verdict(code_task(tests, "f"), "def f(): return 10**5000")).right
+
+
 async def test_the_helpers_of_the_prompt_are_the_prompts_own() -> None:
     cheat = "def area(radius): return 0\n\n\ndef ring(inner, outer): return 0"
     assert not (await verdict(RING, cheat)).right

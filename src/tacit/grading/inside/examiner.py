@@ -209,7 +209,11 @@ def explain(error: BaseException, tests: str) -> str:
     if isinstance(error, AssertionError) and numbers and frames[-1].filename == "<tests>":
         return f"wrong answer{where}"
     name = "" if isinstance(error, SolutionError) else f"{type(error).__name__}: "
-    return f"{name}{str(error)[:300]}{where}"
+    message = "?"
+    # The message may be an object of the solution's, whose process can end when asked for its text.
+    with contextlib.suppress(Exception, Closed):
+        message = str(error)[:300]
+    return f"{name}{message}{where}"
 
 
 if __name__ == "__main__":
