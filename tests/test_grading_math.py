@@ -3,8 +3,11 @@
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tacit.errors import GradingError
+from tacit.grading import read_answer
 from tacit.grading.answer import boxes, final_answer
 from tacit.grading.latex import clean, flat, parts
 from tacit.grading.math import decide, grade
@@ -36,6 +39,12 @@ def task(answer: str) -> Task:
         ("Answer: x = 5.", "x = 5"),
         ("He paid $1,200.50 for 3/4 of it", "3/4"),
         ("first 3\nthen 1,234.5", "1,234.5"),
+        (r"\boxed{12", ""),
+        (r"The answer is \boxed{12", ""),
+        (r"so 12 \boxed{\begin{pmatrix} 1 \\ 7", "12"),
+        ("The answer is 1 1/2 cups.", "1 1/2"),
+        ("He needs 1 1/2 cups", "1 1/2"),
+        (r"He needs 1\frac{1}{2} cups", r"1\frac{1}{2}"),
         ("nothing here", ""),
         ("", ""),
     ],
@@ -84,6 +93,21 @@ def test_many_unclosed_boxes_take_one_pass() -> None:
         ("5cm", Fraction(5)),
         ("7 apples per day.", Fraction(7)),
         ("3 million", Fraction(3_000_000)),
+        ("1 1/2", Fraction(3, 2)),
+        ("-1 1/2", Fraction(-3, 2)),
+        (r"-1\frac12", Fraction(-3, 2)),
+        ("1 1/2 cups", Fraction(3, 2)),
+        ("2 ¾", Fraction(11, 4)),
+        ("1½", Fraction(3, 2)),
+        ("½", Fraction(1, 2)),
+        ("1 000 000", Fraction(1_000_000)),
+        (r"12\,345.5", Fraction(24691, 2)),
+        (r"(1,\!234)", Fraction(1234)),
+        (r"0.\overline{3}", Fraction(1, 3)),
+        (r"-2.1\overline{6}", Fraction(-13, 6)),
+        (r"0.\bar{9}\%", Fraction(1)),
+        ("10^-3", Fraction(1, 1000)),
+        (r"5 \times 10**-3", Fraction(5, 1000)),
     ],
 )
 def test_plain_numbers_are_read_exactly(text: str, value: Fraction) -> None:
@@ -107,6 +131,11 @@ def test_plain_numbers_are_read_exactly(text: str, value: Fraction) -> None:
         "",
         "abc",
         "5 or 6",
+        "1 2",
+        "12 34",
+        "(1,234)",
+        "(1,234,567)",
+        "(1,234.5)",
     ],
 )
 def test_other_text_is_no_plain_number(text: str) -> None:
@@ -142,10 +171,52 @@ def test_other_text_is_no_plain_number(text: str) -> None:
         (r"\text{A, D}", "D,A", True),
         ("-1,-9", "", False),
         ("5", "", False),
+        ("x=5", "5", True),
+        ("5", "y=5", True),
+        ("x=5", "y=5", False),
+        ("k = 1/2", "m=0.5", False),
+        ("11/2", "1 1/2", False),
+        (r"\frac{1}{3}", r"0.\overline{3}", True),
+        (r"\frac{3}{10}", r"0.\overline{3}", False),
     ],
 )
 def test_settled_without_algebra(reference: str, answer: str, right: bool) -> None:
     assert decide(reference, answer) is right
+
+
+def writings(value: Fraction) -> list[str]:
+    """One number in the ways people write it."""
+    sign, (top, bottom) = "-" * (value < 0), abs(value).as_integer_ratio()
+    whole, rest = divmod(top, bottom)
+    ways = [
+        f"{sign}{top}/{bottom}",
+        rf"{sign}\frac{{{top}}}{{{bottom}}}",
+        f"x = {sign}{top}/{bottom}",
+    ]
+    if rest:
+        ways += [f"{sign}{whole} {rest}/{bottom}", rf"{sign}{whole}\frac{{{rest}}}{{{bottom}}}"]
+    digits: list[str] = []
+    seen: dict[int, int] = {}
+    while rest not in seen:
+        seen[rest] = len(digits)
+        digits.append(str(10 * rest // bottom))
+        rest = 10 * rest % bottom
+    fixed, repeated = "".join(digits[: seen[rest]]), "".join(digits[seen[rest] :])
+    if len(repeated) <= 40:
+        ways.append(rf"{sign}{whole}.{fixed}\overline{{{repeated}}}")
+    return ways
+
+
+NUMBERS = st.fractions(-2000, 2000, max_denominator=60)
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_number_equals_itself_however_written_and_no_other(
+    one: Fraction, other: Fraction
+) -> None:
+    for first in writings(one):
+        assert all(decide(first, second) for second in writings(one))
+        assert one == other or not any(decide(first, second) for second in writings(other))
 
 
 def test_latex_is_rewritten_without_changing_it() -> None:
@@ -153,13 +224,12 @@ def test_latex_is_rewritten_without_changing_it() -> None:
     assert clean(r"\sqrt2 + \frac\pi3") == r"\sqrt{2} + \frac{\pi}{3}"
     assert clean(r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}") == r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"
     assert flat(r"\left[ 0, \infty \right)") == r"[0,\infty)"
-    assert parts(r"(1,2), 3{,}000 \text{ or } x") == ["(1,2)", " 3,000", " x"]
+    assert parts(r"(1,2), 3{,}000 \text{ or } x") == ["(1,2)", " 3000", " x"]
 
 
 @pytest.mark.parametrize(
     ("reference", "answer"),
     [
-        (r"\sqrt{2}", "1.41421356"),
         (r"2\sqrt{3}", r"\sqrt{12}"),
         ("x^2+2x+1", "(x+1)^2"),
         ("7", r"\sqrt{49}"),
@@ -177,6 +247,29 @@ def test_latex_is_rewritten_without_changing_it() -> None:
         (r"8\sqrt{3}", r"8\sqrt{3}\text{ in}^2"),
         (r"8\sqrt{3}", r"8\sqrt{3} cm"),
         ("2^{1009}", r"2\cdot 2^{1008}"),
+        (r"\sqrt{0.5}", r"\frac{\sqrt{2}}{2}"),
+        ("0.5x", r"\frac{x}{2}"),
+        ("0.1+0.2", "0.3"),
+        (r"(\frac{1}{3}, 2)", "(0.333333, 2)"),
+        ("(2.5, 1.5)", "2.5, 1.5"),
+        (r"(1{,}234, 5)", "(1234, 5)"),
+        ("(1,234)", "(1, 234)"),
+        ("1,2", "(1,2)"),
+        (r"\{(1,2)\}", "(1,2)"),
+        (r"\{(1,2),(3,4)\}", "(3,4), (1,2)"),
+        (r"\frac{x}{3}", r"0.\overline{3}x"),
+        (r"\frac{5\pi}{2}", r"2 1/2 \pi"),
+        ("x<1 or x>2", r"(-\infty,1)\cup(2,\infty)"),
+        (r"(-\infty,1]\cup[2,\infty)", r"x \ge 2 \text{ or } x \le 1"),
+        ("(1,2)", "x>1 and x<2"),
+        ("8", "2**3"),
+        ("x^2", "x**2"),
+        (r"\frac{1}{x}", "x^-1"),
+        ("1", r"\tan 45^\circ"),
+        (r"\frac{\sqrt{3}}{2}", r"\cos(30°)"),
+        (r"\frac{1}{4}", r"\sin^2 30^{\circ}"),
+        ("3", r"\log_2 8"),
+        ("6", r"\binom 4 2"),
     ],
 )
 async def test_equal_formulas_are_right(reference: str, answer: str) -> None:
@@ -202,7 +295,30 @@ async def test_equal_formulas_are_right(reference: str, answer: str) -> None:
         (r"\text{odd}", "even"),
         ("2", "(((((2"),
         ("2", r"\notacommand{"),
+        ("2", "i < 1"),
+        ("2", r",1,234\infty0.5e0."),
         ("5", "5 or 6"),
+        ("12", "1 2"),
+        ("3", "1 2"),
+        ("(1,2)", r"\{1,2\}"),
+        (r"\{1,2\}", "(1,2)"),
+        ("(1,2,3)", r"\{1,2,3\}"),
+        ("(1,234)", "1,234"),
+        ("1,234", "(1,234)"),
+        (r"\pi", "3.14159265"),
+        (r"\pi", "3.141592653589793"),
+        (r"\sqrt{2}", "1.41421356"),
+        ("1.41421356", r"\sqrt{2}"),
+        ("e", "2.718281828"),
+        (r"\ln 2", "0.693147181"),
+        (r"(\sqrt{2}, 1)", "(1.41421356, 1)"),
+        (r"x=\sqrt{2}", "x=1.41421356"),
+        (r"(-\infty,1)\cup(2,\infty)", "x<1 or x>3"),
+        (r"(-\infty,1)\cup(2,\infty)", "x<1 and x>2"),
+        ("x<1 or x>2", "y<1 or y>2"),
+        ("x>0, y>1", "x>1, y>0"),
+        ("x^2", "x**3"),
+        (r"\sin 30", r"\sin 30^\circ"),
     ],
 )
 async def test_unequal_formulas_are_wrong(reference: str, answer: str) -> None:
@@ -229,6 +345,13 @@ async def test_a_reference_that_is_no_formula_is_compared_as_text_and_says_so() 
     grade_of = await grade(task(reference), r"\boxed{m}")
     assert not grade_of.right
     assert "as text" in grade_of.note
+
+
+@pytest.mark.parametrize(
+    "text", ["1 1/" + "9" * 5000, "0." + "7" * 5000 + r"\overline{3}", "9" * 5000]
+)
+def test_endless_digits_are_read_as_text(text: str) -> None:
+    assert read_answer(task("2"), text.replace("NINES", "9" * 5000))
 
 
 @pytest.mark.parametrize("reference", ["", " ", "$$"])

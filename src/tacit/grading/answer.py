@@ -2,7 +2,7 @@
 
 Order: the last non-empty `\\boxed{…}` with balanced braces; else what follows the last `####`,
 "answer is" or "answer:"; else the last number. A box that is never closed (a text cut by its
-length cap) is not an answer.
+length cap) is not an answer, nor is anything after it.
 """
 
 import re
@@ -15,13 +15,19 @@ _CONNECTOR = re.compile(
 _MARKER = re.compile(r"####|(?:[Aa]nswer|ANSWER)(?:[^.:=\n]{0,60}?\b(?:is|IS)\b|[\s*]*[:=])[\s:*]*")
 _MATH = re.compile(r"\$\$?((?:\\.|[^$\\\n])+?)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
 _NUMBER = (
-    r"[-−]?(?:\\?\$\s*)?(?:\\[dtc]?frac\s*\{-?\d+\}\s*\{\d+\}"
+    r"[-−]?(?:\\?\$\s*)?(?:(?:\d+\s*)?\\[dtc]?frac\s*\{-?\d+\}\s*\{\d+\}"
+    r"|\d{1,3} [1-9]\d?/\d{1,3}(?![\d.])"
     r"|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s*/\s*\d+(?![\d.]))?|\.\d+)"
     r"(?:\s*\\?%)?"
 )
 _LAST_NUMBER = re.compile(rf"(?<![\w.\\])(?:{_NUMBER})")
 _LEADING_NUMBER = re.compile(rf"(?:{_NUMBER})(?=[\s.,;!?)]*(?:$|[\s(][A-Za-z(]|\.\s))")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+_DENIAL = re.compile(
+    r"(?:\b(?:not|never|neither|nor|rather than|instead of|except|unlike)|n['’]t)"
+    r"[\s(\"“'*]+(?:(?:be|the|option|choice|answer|move)\s+)*[(\"“'*]*(?:\d+\.+\s*)?$",
+    re.IGNORECASE,
+)
 
 
 class Box(NamedTuple):
@@ -32,9 +38,19 @@ class Box(NamedTuple):
 
 def boxes(text: str) -> list[Box]:
     """Every closed, non-empty box in order of its start, in one pass whatever the nesting."""
+    return _scan(text)[0]
+
+
+def closed(text: str) -> str:
+    """The text up to the first box that is never closed."""
+    return text[: _scan(text)[1]]
+
+
+def _scan(text: str) -> tuple[list[Box], int]:
+    """The boxes, and where the first that is never closed begins (else where the text ends)."""
     first = min((i for i in (text.find(r"\boxed"), text.find(r"\fbox")) if i >= 0), default=-1)
     if first < 0:
-        return []
+        return [], len(text)
     found: list[Box] = []
     stack: list[tuple[int, int] | None] = []
     for match in _BOX_TOKENS.finditer(text, first):
@@ -46,7 +62,8 @@ def boxes(text: str) -> list[Box]:
             stack.append(None)
         elif match[0] == "}" and stack and (opened := stack.pop()):
             found.append(Box(opened[0], match.end(), text[opened[1] : match.start()].strip()))
-    return sorted(box for box in found if box.text)
+    never_closed = next((opened[0] for opened in stack if opened), len(text))
+    return sorted(box for box in found if box.text), never_closed
 
 
 def last_boxed(text: str) -> str:
@@ -88,7 +105,12 @@ def last_number(text: str) -> str:
 def final_answer(text: str, *, several: bool = False) -> str:
     """The final answer as written; `several` joins neighbouring boxes into one list."""
     boxed = joined_boxed(text) if several else last_boxed(text)
-    return boxed or marked(text) or last_number(text)
+    return boxed or marked(closed(text)) or last_number(closed(text))
+
+
+def denied(text: str, at: int) -> bool:
+    """Whether what begins there is named only to be turned down: "not B", "rather than B"."""
+    return bool(_DENIAL.search(text, max(0, at - 60), at))
 
 
 def _statement(rest: str) -> str:

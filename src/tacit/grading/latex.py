@@ -4,6 +4,8 @@ Only rewriting that cannot change a value; telling equal expressions apart is ma
 """
 
 import re
+import unicodedata
+from fractions import Fraction
 
 _SPACING = re.compile(
     r"(?<!\\)(?:\\[!,;:> ]|\\q?quad\b|\\[()\[\]]"
@@ -11,7 +13,7 @@ _SPACING = re.compile(
     r"|~|\\?\$|\*\*|\{\}"
 )
 _FRAC_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
-_FRAC_ARGUMENTS = re.compile(r"\\frac\s*(\{|[^\s{}\\]|\\[A-Za-z]+)")
+_FRAC_ARGUMENTS = re.compile(r"\\(?:frac|binom)\s*(\{|[^\s{}\\]|\\[A-Za-z]+)")
 _TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf|rm)\s*\{([^{}]*)\}"
 )
@@ -22,6 +24,19 @@ _PLAIN_UNIT = re.compile(
     r"(?<=[\d})])\s+(?:(?:square|cubic|sq|cu)\.?\s+)?(?:[cmk]m|ft|feet|in|inch(?:es)?|yards?|miles?"
     r"|(?:centi|milli|kilo)?met(?:er|re)s?|units?|[kmg]g|hours?|minutes?|seconds?|dollars?|degrees?)"
     r"(?:\s*\^\s*(?:\{\d\}|\d))?$"
+)
+_POWER = re.compile(r"(?<=[\w)}])(?:\*\*|\s+\*\*\s+)(?=[\w({\\-])")
+_NEGATIVE_POWER = re.compile(r"\^\s*-\s*(\d+|[A-Za-z](?![A-Za-z]))")
+_VULGAR = re.compile(r"(?<![\w.,^}])(\d{0,40})\s*([¼-¾⅐-⅞])")
+_REPEATING = re.compile(
+    r"(?<!\d)(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))"
+)
+_MIXED = re.compile(r"(?<![\w.,^}])(\d{1,40})\s+([1-9]\d{0,39})\s*/\s*(\d{1,40})(?![\d.])")
+_THOUSANDS_MARK = re.compile(r"(?<=\d)(?:\{,\}|,\\!)(?=\d{3})")
+_GROUPED = re.compile(r"(?<![\w.,^}])[1-9]\d{0,2}(?:\s+\d{3})+(?!\d)")
+_TRIG_DEGREES = re.compile(
+    r"((?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*(?:\d|\{-?\d\}))?\s*[({]*\s*)"
+    r"(\d+(?:\.\d+)?)(?:\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°|\\degree(?![A-Za-z]))"
 )
 _DEGREES = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°|\\degree(?![A-Za-z])")
 _AND = re.compile(
@@ -35,7 +50,6 @@ _EQUAL_COMMANDS = (
     (re.compile(r"\\ne(?![A-Za-z])"), r"\\neq"),
     (re.compile(r"\\lbrace(?![A-Za-z])"), r"\\{"),
     (re.compile(r"\\rbrace(?![A-Za-z])"), r"\\}"),
-    (re.compile(r"−|–"), "-"),
     (re.compile(r"π"), r"\\pi "),
     (re.compile(r"∞"), r"\\infty "),
     (re.compile(r"√\s*(\d+)"), r"\\sqrt{\1}"),
@@ -43,10 +57,42 @@ _EQUAL_COMMANDS = (
 )
 
 
+def spaced(text: str) -> str:
+    r"""One space for any kind of space, and one way to write powers, mixed numbers and thousands.
+
+    `2**3`, `10^-3`, `1 1/2`, `1½`, `0.\overline{3}` and `12\,345` become `2^3`, `10^{-3}`,
+    `\frac{3}{2}` (twice), `\frac{1}{3}` and `12345`.
+    """
+    text = _POWER.sub("^", re.sub("[−–]", "-", _THOUSANDS_MARK.sub("", text)))
+    text = _NEGATIVE_POWER.sub(r"^{-\1}", _SPACING.sub(_space, text.replace("{,}", ",")))
+    text = _REPEATING.sub(_repeating, _VULGAR.sub(_vulgar, text))
+    return _GROUPED.sub(lambda match: "".join(match[0].split()), _MIXED.sub(_mixed, text))
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    top, _, bottom = unicodedata.normalize("NFKD", match[2]).partition("\N{FRACTION SLASH}")
+    return _latex(int(match[1] or 0) + Fraction(int(top), int(bottom)))
+
+
+def _repeating(match: re.Match[str]) -> str:
+    whole, fixed, repeated = match[1], match[2], match[3] or match[4]
+    endless = Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(fixed))
+    return _latex(Fraction(f"{whole or 0}.{fixed or 0}") + endless)
+
+
+def _mixed(match: re.Match[str]) -> str:
+    whole, top, bottom = map(int, match.groups())
+    return _latex(whole + Fraction(top, bottom)) if top < bottom else match[0]
+
+
+def _latex(value: Fraction) -> str:
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
 def clean(latex: str) -> str:
     """The answer with spacing, sizing, degrees and a trailing unit or full stop taken away."""
-    out = _SPACING.sub(_space, latex.replace("{,}", ",")).strip().rstrip(".,;: ").strip()
-    out = _AND.sub(", ", _DEGREES.sub("", out)).strip(", ")
+    out = _TRIG_DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", spaced(latex).strip().rstrip(".,;: "))
+    out = _AND.sub(", ", _DEGREES.sub("", out.strip())).strip(", ")
     out = _PLAIN_UNIT.sub("", _UNIT.sub("", out) or out)
     for pattern, replacement in _EQUAL_COMMANDS:
         out = pattern.sub(replacement, out)
@@ -56,7 +102,8 @@ def clean(latex: str) -> str:
 def flat(latex: str) -> str:
     """A key equal for answers that differ only in writing. Words are compared without case."""
     out = _TEXT.sub(r"\1", clean(latex))
-    out = _ONE_BRACED.sub(r"\1\2", re.sub(r"\s+", "", out).rstrip("."))
+    out = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", out)  # 1 2 is not 12
+    out = _ONE_BRACED.sub(r"\1\2", out.rstrip("."))
     if re.fullmatch(r"\(?[A-Za-z]\)?", out):
         return out.strip("()")
     return out.lower() if re.fullmatch(r"[A-Za-z,.'-]{3,}", out) else out
@@ -87,7 +134,7 @@ def _braced_fractions(text: str) -> str:
     out: list[str] = []
     at = 0
     while match := _FRAC_ARGUMENTS.search(text, at):
-        out.append(text[at : match.start()] + r"\frac")
+        out.append(text[at : match.start(1)].rstrip())
         at = match.start(1)
         for _ in range(2):
             argument, at = _argument(text, at)

@@ -1,4 +1,4 @@
-"""Reads plain numbers exactly, as people write them: 1,234.50, 3/4, 2\\frac{3}{4}, 5\\%, 4e33.
+"""Reads plain numbers exactly, as people write them: 1,234.50, 3/4, 2 3/4, 5\\%, 4e33.
 
 A unit after the number is read over, never compared. Anything else (roots, π, lists) is not a
 plain number and is left to the symbolic comparison.
@@ -9,15 +9,16 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from tacit.grading.latex import spaced
+
 ROUNDED_DIGITS = 6
 """A decimal may stand for a fraction that never ends (1/3) from this many significant digits on."""
 
 MAX_EXPONENT = 400
 
 _SIMPLE = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?")
-_NOISE = re.compile(r"\\[!,;:]|\\ |~|\\left\b|\\right\b|\\?\$|\*\*|\\displaystyle\b|[€£]")
 _WRAPPED = re.compile(
-    r"\s*(?:\\(?:text|textbf|mathbf|mathrm)\s*\{([^{}]*)\}|\(([^()]*)\)|\{([^{}]*)\})\s*"
+    r"\s*(?:\\(?:text|textbf|mathbf|mathrm)\s*\{([^{}]*)\}|\(([^(),]*)\)|\{([^{}]*)\})\s*"
 )
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+"
 _WORD = r"(?!(?:pi|tau|phi|and|or|to|plus|minus|times|over|choose|mod)\b)[A-Za-z]{2,}"
@@ -28,14 +29,14 @@ _UNIT = (
     r"(?:\s*[A-Za-z.()^²³/ -]*|\s*\^\s*(?:\{[23]\}|[23])))"
 )
 _PLAIN = re.compile(
-    rf"""\s*(?:[A-Za-z]\w{{0,15}}\s*=\s*)?(?P<sign>[-+−]?)\s*
+    rf"""\s*(?:(?P<name>[A-Za-z]\w{{0,15}})\s*=\s*)?(?P<sign>[-+]?)\s*
     (?:\\[dtc]?frac\s*(?:\{{\s*(?P<num>-?(?:{_UNSIGNED}))\s*\}}|(?P<num1>\d)|\s(?P<num2>\d))\s*
                       (?:\{{\s*(?P<den>{_UNSIGNED})\s*\}}|(?P<den1>\d)(?!\d))
       |(?P<whole>\d+)\s*\\[dtc]?frac\s*(?:\{{(?P<mnum>\d+)\}}|(?P<mnum1>\d))\s*
                                        (?:\{{(?P<mden>\d+)\}}|(?P<mden1>\d)(?!\d))
       |(?P<body>{_UNSIGNED})(?:\s*/\s*(?P<over>{_UNSIGNED})|[eE](?P<exp>[-+]?\d+))?
-       (?:\s*(?:\\times|\\cdot|×|\*|x)\s*10\s*(?:\^|\*\*)\s*\{{?\s*(?P<power>[-+−]?\d+)\s*\}}?)?
-      |10\s*\^\s*(?:\{{\s*(?P<ten>[-+−]?\d+)\s*\}}|(?P<ten1>\d)(?!\d)))
+       (?:\s*(?:\\times|\\cdot|×|\*|x)\s*10\s*(?:\^|\*\*)\s*\{{?\s*(?P<power>[-+]?\d+)\s*\}}?)?
+      |10\s*\^\s*(?:\{{\s*(?P<ten>[-+]?\d+)\s*\}}|(?P<ten1>\d)(?!\d)))
     (?P<unit>{_UNIT})?\s*\.?\s*""",
     re.VERBOSE,
 )
@@ -47,6 +48,8 @@ class Number(NamedTuple):
     percent: bool = False
     places: int = 0
     """Digits after the decimal point, as written."""
+    name: str = ""
+    """What stands before the equals sign, if there is one."""
 
 
 @lru_cache(maxsize=8192)
@@ -56,7 +59,7 @@ def read_number(text: str) -> Number | None:
         return Number(Fraction(text), places=len(text.partition(".")[2]))
     if len(text) > 200:
         return None
-    text = _NOISE.sub("", text.replace("{,}", ","))
+    text = re.sub("[€£]", "", spaced(text))
     while wrapped := _WRAPPED.fullmatch(text):
         text = wrapped[1] or wrapped[2] or wrapped[3] or ""
     match = _PLAIN.fullmatch(text)
@@ -68,22 +71,26 @@ def read_number(text: str) -> Number | None:
         return None
     value *= _SCALE.get(unit.partition(" ")[0], 1)
     percent = "%" in unit or unit.startswith("percent") or r"\text{percent" in unit.replace(" ", "")
-    return Number(
-        -value if match["sign"] in "-−" and match["sign"] else value, percent, _places(match)
-    )
+    value = -value if match["sign"] == "-" else value
+    return Number(value, percent, _places(match), match["name"] or "")
 
 
 def same_number(reference: Number, answer: Number) -> bool:
-    """Equal, not near. `5%` equals both 5 and 0.05 where the other side carries no percent sign."""
+    """Equal, not near. `5%` equals both 5 and 0.05 where the other side carries no percent sign.
+
+    x = 5 equals 5 but not y = 5.
+    """
+    if reference.name and answer.name and reference.name != answer.name:
+        return False
     if reference.value == answer.value:
         return True
     if reference.percent != answer.percent:
         percent, plain = (reference, answer) if reference.percent else (answer, reference)
         return percent.value / 100 == plain.value
-    return _rounds_to(reference, answer) or _rounds_to(answer, reference)
+    return rounds_to(reference, answer) or rounds_to(answer, reference)
 
 
-def _rounds_to(fraction: Number, decimal: Number) -> bool:
+def rounds_to(fraction: Number, decimal: Number) -> bool:
     """Whether a decimal of enough digits is a never-ending fraction, rounded or cut."""
     unit = Fraction(1, 10**decimal.places)
     return (
@@ -114,7 +121,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
         top, bottom = group("mnum", "mnum1"), group("mden", "mden1")
     elif match["body"]:
         top, bottom = match["body"], match["over"] or "1"
-    power = int(group("exp", "power", "ten", "ten1").replace("−", "-") or "0")
+    power = int(group("exp", "power", "ten", "ten1") or "0")
     below = _fraction(bottom)
     if not below or abs(power) > MAX_EXPONENT:
         return None

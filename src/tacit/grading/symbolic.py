@@ -5,6 +5,8 @@ case (R is not r), i is the imaginary unit, and trailing letters are no units (2
 """
 
 import re
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +19,12 @@ from latex2sympy2_extended import (  # type: ignore[import-untyped]
 from latex2sympy2_extended.latex2sympy2 import (  # type: ignore[import-untyped]
     ConversionConfig,
 )
+from latex2sympy2_extended.sets import FiniteSet  # type: ignore[import-untyped]
 from math_verify import verify
+from sympy.core.relational import Relational  # type: ignore[import-untyped]
 
 from tacit.grading.latex import clean
+from tacit.grading.number import Number, rounds_to
 
 AS_TEXT = "the reference is not a formula math-verify can read; it was compared as text"
 
@@ -28,7 +33,10 @@ _NORMAL = NormalizationConfig(
 )
 _CONVERSION = ConversionConfig(lowercase_symbols=False)
 _CHAIN = re.compile(r"(?<![\\<>!])=")
-_FAR = sympy.Float("1e-6")
+_TWO_NUMBERS = re.compile(r"(?<![_^\d])\d+\s+\d")
+_ALL_OF = re.compile(r"(?<![A-Za-z])and(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])")
+_DIGITS = 50
+_FAR = sympy.Float("1e-30")
 
 
 def compare(question: tuple[str, str]) -> tuple[bool, str]:
@@ -42,8 +50,16 @@ def equal(reference: str, answer: str) -> tuple[bool, str]:
     if wanted is None:
         return False, AS_TEXT
     given = parse(answer)
-    if given is None or _far_apart(wanted, given):
+    if given is None or _set_against_tuple(wanted, given, reference, answer):
         return False, ""
+    try:
+        wanted, given = _exact(wanted, given), _exact(given, wanted)
+    except TypeError:
+        return False, ""  # a list with a member that has no value, as 0.5 · ∞ · 0
+    if _far_apart(wanted, given):
+        return False, ""
+    if _alternatives(wanted) or _alternatives(given):
+        return _same_solutions(_solutions(wanted, reference), _solutions(given, answer)), ""
     # Its own time limit needs SIGALRM and is off: ours is the worker's.
     return bool(verify(wanted, given, timeout_seconds=None, allow_set_relation_comp=True)), ""
 
@@ -51,7 +67,10 @@ def equal(reference: str, answer: str) -> tuple[bool, str]:
 @lru_cache(maxsize=1024)
 def parse(latex: str) -> Any:
     """The sympy object, or None where the text is not a formula."""
-    text = normalize_latex(clean(latex), _NORMAL)
+    text = clean(latex)
+    if _TWO_NUMBERS.search(text):
+        return None  # the parser would add them up
+    text = normalize_latex(text, _NORMAL)
     parts = _CHAIN.split(text)
     # Of a chain a = b = c only the last part counts, but a = 1, b = 2 is a list.
     tries = [text] if len(parts) < 3 or "," in text else [text, parts[-1]]
@@ -60,9 +79,9 @@ def parse(latex: str) -> Any:
             parsed = latex2sympy(
                 attempt, is_real=True, normalization_config=None, conversion_config=_CONVERSION
             )
-        except Exception:  # whatever the parser raises on text it does not know
+            return _complex(parsed)
+        except Exception:  # whatever they raise on text that they do not know
             continue
-        return _complex(parsed)
     return None
 
 
@@ -71,13 +90,77 @@ def _complex(parsed: Any) -> Any:
         return None
     if parsed.has(sympy.zoo, sympy.nan):
         return None
-    return parsed.xreplace({sympy.Symbol("i", real=True): sympy.I})
+    if isinstance(parsed, sympy.FiniteSet) and len(parsed) == 1:
+        return _complex(parsed.args[0])
+    return _replaced(parsed, {sympy.Symbol("i", real=True): sympy.I})
+
+
+def _exact(parsed: Any, other: Any) -> Any:
+    """Decimals as fractions, so that math-verify compares exactly in the place of to 6 places.
+
+    A decimal that rounds a never-ending fraction of the other side becomes that fraction.
+    """
+    endless = [Fraction(number.p, number.q) for number in other.atoms(sympy.Rational)]
+    found = {}
+    for number in parsed.atoms(sympy.Float):
+        decimal = Decimal(str(number)).normalize()
+        places = max(0, -int(decimal.as_tuple().exponent))
+        written = Number(Fraction(decimal), places=places)
+        value = next((f for f in endless if rounds_to(Number(f), written)), written.value)
+        found[number] = sympy.Rational(value.numerator, value.denominator)
+    return _replaced(parsed, found)
+
+
+def _replaced(parsed: Any, values: dict[Any, Any]) -> Any:
+    """A list keeps its order: it may be compared with a tuple."""
+    if isinstance(parsed, FiniteSet) and not values.keys().isdisjoint(parsed.atoms()):
+        return FiniteSet(*(member.xreplace(values) for member in parsed._unsorted_args))
+    return parsed.xreplace(values)
+
+
+def _set_against_tuple(wanted: Any, given: Any, reference: str, answer: str) -> bool:
+    r"""Whether one is `\{1,2\}` and the other `(1,2)`: a list without brackets may be either."""
+    sides = (wanted, reference, given), (given, answer, wanted)
+    return any(
+        isinstance(one, sympy.FiniteSet)
+        and r"\{" in clean(text)
+        and isinstance(other, sympy.Interval | sympy.Tuple)
+        for one, text, other in sides
+    )
+
+
+def _alternatives(parsed: Any) -> bool:
+    """Whether this is a list of inequalities in one variable: `x < 1 or x > 2`."""
+    return (
+        isinstance(parsed, sympy.FiniteSet)
+        and len(parsed.free_symbols) == 1
+        and all(isinstance(m, Relational) and not isinstance(m, sympy.Eq) for m in parsed)
+    )
+
+
+def _solutions(parsed: Any, latex: str) -> tuple[Any, Any]:
+    """The set that inequalities in one variable describe, and the variable; a set has none."""
+    try:
+        if not _alternatives(parsed):
+            names = set() if isinstance(parsed, sympy.Set) else parsed.free_symbols
+            return (parsed.as_set() if names else parsed), names
+        join = sympy.Intersection if _ALL_OF.search(latex) else sympy.Union
+        return join(*(member.as_set() for member in parsed)), parsed.free_symbols
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return None, None
+
+
+def _same_solutions(wanted: tuple[Any, Any], given: tuple[Any, Any]) -> bool:
+    (first, first_names), (second, second_names) = wanted, given
+    if first is None or (first_names and second_names and first_names != second_names):
+        return False
+    return bool(first == second)
 
 
 def _far_apart(wanted: Any, given: Any) -> bool:
     """Whether the values differ at one point, which settles it without any algebra.
 
-    Also what keeps small numbers apart: math-verify rounds to 6 places, so 1e-8 would equal 2e-8.
+    Also what keeps a decimal apart from the π or √2 that it rounds.
     """
     if not all(isinstance(side, sympy.Expr) for side in (wanted, given)):
         return False
@@ -86,7 +169,7 @@ def _far_apart(wanted: Any, given: Any) -> bool:
     names = sorted(wanted.free_symbols | given.free_symbols, key=str)
     point = {name: sympy.Rational(37 + 10 * index, 53) for index, name in enumerate(names)}
     try:
-        first, second = (sympy.N(side.xreplace(point), 20) for side in (wanted, given))
+        first, second = (sympy.N(side.xreplace(point), _DIGITS) for side in (wanted, given))
         return bool(abs(first - second) > _FAR * max(abs(first), abs(second)))
     except (TypeError, ValueError, ArithmeticError):
         return False  # undefined functions have no value
