@@ -31,6 +31,11 @@ async def graded(text: str, answer: str, data: Mapping[str, str]) -> Grade:
         "Qh5-f7",
         "Not Bxf7+, as the king takes. So 4. Qxf7# it is.",
         r"Bxf7 checks, but \boxed{Qxf7} mates; not Nf3",
+        "Qxf7# (not Bxf7+)",
+        "Qxf7# rather than 4. Bxf7+",
+        r"\boxed{Qxf7 (not Bxf7)}",
+        "Bxf7 or Qxf7? Qxf7",
+        "Qxf7# or Qxf7",
     ],
 )
 async def test_the_mating_move_is_right_however_written(text: str) -> None:
@@ -46,6 +51,11 @@ async def test_the_mating_move_is_right_however_written(text: str) -> None:
         (r"\boxed{Qh8\#}", r"Qh8\#"),
         (r"Qxf7 is right: \boxed{mate}", "mate"),
         ("I see no move", ""),
+        ("Nf3 or Qxf7", ""),
+        ("Nf3/Qxf7", ""),
+        (r"\boxed{Bxf7 or Qxf7}", "Bxf7 or Qxf7"),
+        ("not Qxf7", ""),
+        (r"\boxed{Qxf7", ""),
         ("", ""),
     ],
 )

@@ -28,6 +28,15 @@ from tacit.types import Task
         ("It is not plausible.", "no"),
         ("It isn't true.", "no"),
         ("Nobody knows; eyes on the north", ""),
+        ("The answer is no because he left.", "no"),
+        ("The answer is yes because no one knows", "yes"),
+        ("Yes, no doubt about it", "yes"),
+        ("Yes, and no one would deny it", "yes"),
+        ("yes rather than no", "yes"),
+        ("It is no, not yes", "no"),
+        ("It can't be true", "no"),
+        ("True or false? False.", "no"),
+        (r"Yes. \boxed{no", "yes"),
         ("", ""),
     ],
 )
@@ -45,10 +54,52 @@ def test_yes_and_no_are_read(text: str, choice: str) -> None:
         ("It must be C. A man told me so", "C"),
         ("Options A, B and D fail, so D", "D"),
         ("a car", ""),
+        ("The answer is A because B is wrong", "A"),
+        ("It is A because B is wrong", "A"),
+        ("B) because A) is wrong", "B"),
+        ("Option C, since A and B fail", "C"),
+        ("A was tempting because of x, so B", "B"),
+        ("Since A fails, B", "B"),
+        ("It is A because B is wrong. On reflection: B", "B"),
+        ("B, not A", "B"),
+        ("The answer is not A but B", "B"),
+        ("I choose B instead of C", "B"),
+        ("A or B? B", "B"),
+        ("neither A nor B, so C", "C"),
     ],
 )
 def test_letters_are_read(text: str, choice: str) -> None:
     assert read_choice(text, LETTERS) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("neither yes nor no", YES_NO),
+        ("The answer is neither yes nor no.", YES_NO),
+        ("Yes and no", YES_NO),
+        ("The answer is yes and no", YES_NO),
+        ("Yes and no are both possible", YES_NO),
+        ("yes, but also no", YES_NO),
+        ("maybe yes, maybe no", YES_NO),
+        ("It is partly true and partly false", YES_NO),
+        ("Yes/No", YES_NO),
+        (r"\boxed{neither yes nor no}", YES_NO),
+        (r"\boxed{yes", YES_NO),
+        ("A or B", LETTERS),
+        ("A, B", LETTERS),
+        ("(A) or (B)", LETTERS),
+        ("The answer is either A or C", LETTERS),
+        ("Either A or B is correct", LETTERS),
+        ("A and B are correct", LETTERS),
+        ("neither A nor B", LETTERS),
+        (r"\boxed{A or B}", LETTERS),
+        (r"\boxed{not A}", LETTERS),
+        ("red or blue", ("Red", "Blue")),
+    ],
+)
+def test_a_hedge_is_no_answer(text: str, choices: tuple[str, ...]) -> None:
+    assert read_choice(text, choices) == ""
 
 
 def test_words_of_the_task_are_read_as_it_writes_them() -> None:

@@ -2,8 +2,9 @@ r"""Grades chess moves: a text's move against the reference, compared as moves o
 
 The position is `task.data["fen"]`, or the game so far in `task.data["moves"]`. Read are SAN with or
 without its marks (23. Qh7#), long algebraic and UCI moves, castling also with zeros: from the last
-\boxed{…} where there is one, else the last legal move of the text. Where the reference is
-checkmate, any move that mates is right. A move two pieces could make is not a legal answer.
+\boxed{…} where there is one, else the last legal move of the text that is not turned down ("not
+Qh8+"). Where the reference is checkmate, any move that mates is right. A move two pieces could make
+is not a legal answer, and neither is a choice of two ("Qh7 or Qh8").
 """
 
 import re
@@ -12,13 +13,14 @@ from functools import lru_cache
 import chess
 
 from tacit.errors import GradingError
-from tacit.grading.answer import last_boxed
+from tacit.grading.answer import closed, denied, last_boxed
 from tacit.types import Grade, Task
 
 _MOVE = re.compile(
     r"(?<![A-Za-z0-9])(?:[O0o]-[O0o](?:-[O0o])?"
     r"|[KQRBN]?[a-h]?[1-8]?[x:-]?[a-h][1-8](?:=?[QRBNqrbn])?)(?![A-Za-z0-9])"
 )
+_OR = re.compile(r"[^\w.;:\n]*(?:\bn?or\b|/)[^\w.;:\n]*(?:\d+\.+\s*)?")
 _MOVE_NUMBER = re.compile(r"\b\d+\.+\s*")
 _RESULTS = {"1-0", "0-1", "1/2-1/2", "*"}
 _TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
@@ -46,13 +48,14 @@ def position(task: Task) -> chess.Board:
 
 
 def last_move(board: chess.Board, text: str) -> chess.Move | None:
-    """The last legal move written in the text."""
-    plain = _TEX.sub(r"\1", text)
-    for match in reversed(list(_MOVE.finditer(plain))):
-        move = read_move(board, match[0])
-        if move is not None:
-            return move
-    return None
+    """The last legal move that the text stands by; None where that is one of two."""
+    plain = _TEX.sub(r"\1", closed(text))
+    stated = [match for match in _MOVE.finditer(plain) if not denied(plain, match.start())]
+    legal = [(m, move) for m in stated if (move := read_move(board, m[0]))]
+    if not legal:
+        return None
+    (first, other), (last, move) = legal[-2:][0], legal[-1]
+    return None if other != move and _OR.fullmatch(plain, first.end(), last.start()) else move
 
 
 def read_move(board: chess.Board, written: str) -> chess.Move | None:
