@@ -9,6 +9,7 @@ other choice, another legal move. Nothing is excused as "equal by chance": every
 graded right is listed with what it was compared with. Two checks have no bar: "unboxed" (the answer
 in a sentence) and "rewritten" (a fraction doubled above and below, a formula as sympy prints it),
 which is where math-verify itself is tested: the references are the same text.
+"by hand" is no benchmark but the answers that a grader has once got wrong.
 Exit code 1 when a bar is missed.
 """
 
@@ -196,6 +197,71 @@ CHESS = (
     Check(name="reference", texts=references, at_least=1.0),
     Check(name="another move", texts=other_move, at_most=0.0),
 )
+BY_HAND = "by hand"
+MATE = {"moves": "1. e4 e5 2. Bc4 Nc6 3. Qh5 Nf6 4."}
+DIES = "import os\nclass X:\n  def __str__(s): os._exit(0)\ndef f(): return X()"
+HAND_MADE: dict[bool, dict[str, list[tuple[str, str]]]] = {
+    True: {
+        "math": [
+            ("3/2", "1 1/2"),
+            ("-3/2", "-1 1/2"),
+            ("1000", r"1\,000"),
+            ("x=5", "5"),
+            (r"\{1,2\}", "2, 1"),
+            ("(1,234)", "(1, 234)"),
+            ("1/3", r"0.\overline{3}"),
+            ("1/3", "0.333333"),
+            (r"(-\infty,1)\cup(2,\infty)", "x<1 or x>2"),
+            ("0.001", "10^-3"),
+            ("8", "2**3"),
+            ("1", r"\tan 45^\circ"),
+            (r"\sqrt{0.5}", r"\frac{\sqrt2}{2}"),
+        ],
+        "choice": [("A", "The answer is A because B is wrong"), ("yes", "Yes, no doubt about it")],
+        "chess": [("Qxf7#", "Qxf7# (not Bxf7+)")],
+    },
+    False: {
+        "math": [
+            ("11/2", "1 1/2"),
+            ("12", "1 2"),
+            ("3", "1 2"),
+            ("x=5", "y=5"),
+            ("(1,2)", r"\{1,2\}"),
+            ("(1,234)", "1,234"),
+            ("12", "\\boxed{12"),
+            (r"\pi", "3.14159265"),
+            (r"\sqrt{2}", "1.41421356"),
+            ("e", "2.718281828"),
+            (r"\ln 2", "0.693147181"),
+        ],
+        "choice": [
+            ("yes", "neither yes nor no"),
+            ("no", "neither yes nor no"),
+            ("no", "Yes and no"),
+            ("B", "A or B"),
+        ],
+        "chess": [("Qxf7#", "Bxf7+ (not Qxf7#)"), ("Qxf7#", "Bxf7+ or Qxf7#")],
+        "code": [("", DIES)],
+    },
+}
+"""Whether they are right, their grader, and reference and answer of each."""
+
+
+def hand_made(right: bool) -> tuple[list[Task], list[str]]:
+    data: dict[str, dict[str, str]] = {
+        "chess": MATE,
+        "code": {"entry_point": "f", "tests": "x = f()\nif x != 1: raise ValueError(x)"},
+    }
+    tasks, texts = [], []
+    for grader, cases in HAND_MADE[right].items():
+        for number, (reference, text) in enumerate(cases):
+            name = f"{BY_HAND}/{grader}/{number}"
+            given = data.get(grader, {})
+            tasks.append(Task(id=name, question="?", answer=reference, grader=grader, data=given))
+            texts.append(boxed(text) if grader == "math" and "boxed" not in text else text)
+    return tasks, texts
+
+
 AUDITS: dict[str, tuple[str, int, tuple[Check, ...]]] = {
     "gsm8k": ("test", 1319, maths(1.0, spoilt=0.0)),
     "math": ("test", 5000, maths(0.995)),
@@ -212,6 +278,7 @@ AUDITS: dict[str, tuple[str, int, tuple[Check, ...]]] = {
     "checkmate_in_one": ("test", 3500, CHESS),
 }
 """The split audited, its number of rows, and its checks."""
+SETS = [*AUDITS, BY_HAND]
 
 
 async def audit(name: str, folder: Path, progress: Progress) -> list[Outcome]:
@@ -223,6 +290,17 @@ async def audit(name: str, folder: Path, progress: Progress) -> list[Outcome]:
         raise ConfigError(f"{name}/{split}: {len(tasks)} tasks, expected {count}: check the file")
     bar = progress.add_task(name, total=count * len(checks))
     return [await run_check(check, tasks, rows, lambda: progress.advance(bar)) for check in checks]
+
+
+async def audit_by_hand() -> list[Outcome]:
+    """The right answers must be graded right, the wrong ones wrong."""
+    outcomes = []
+    for right, name in ((True, "right"), (False, "wrong")):
+        tasks, texts = hand_made(right)
+        bar = {"at_least": 1.0} if right else {"at_most": 0.0}
+        check = Check(name=name, texts=lambda *_, texts=texts: texts, **bar)
+        outcomes.append(await run_check(check, tasks, (), lambda: None))
+    return outcomes
 
 
 async def run_check(
@@ -329,17 +407,20 @@ def _show_exceptions(name: str, outcome: Outcome, console: Console) -> None:
 async def run(names: Sequence[str], folder: Path, console: Console) -> dict[str, list[Outcome]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        return {name: await audit(name, folder, progress) for name in names}
+        return {
+            name: await (audit_by_hand() if name == BY_HAND else audit(name, folder, progress))
+            for name in names
+        }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the original files")
-    parser.add_argument("--only", action="append", choices=sorted(AUDITS), help="may be repeated")
+    parser.add_argument("--only", action="append", choices=SETS, help="may be repeated")
     parser.add_argument("--json", type=Path, help="write the outcome here as well")
     options = parser.parse_args()
     try:
-        results = asyncio.run(run(options.only or list(AUDITS), options.data, Console(stderr=True)))
+        results = asyncio.run(run(options.only or SETS, options.data, Console(stderr=True)))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -39,6 +39,13 @@ def test_the_quick_benchmarks_hold(data_dir: Path, tmp_path: Path) -> None:
     }
 
 
+def test_answers_once_graded_wrong_hold(tmp_path: Path) -> None:
+    code, results = audit(tmp_path, tmp_path / "audit.json", "by hand")
+    right, wrong = results["by hand"]
+    assert (code, right["exceptions"], wrong["exceptions"]) == (0, [], [])
+    assert (right["right"], wrong["right"]) == (right["rows"], 0)
+
+
 def test_one_wrong_reference_is_named_and_fails_the_audit(tmp_path: Path) -> None:
     write_exam(tmp_path, spoilt=12)
     code, results = audit(tmp_path, tmp_path / "audit.json", "aime24")
