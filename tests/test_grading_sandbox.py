@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import SandboxError
-from tacit.grading import sandbox
+from tacit.grading import cell, plan, sandbox
 from tacit.grading.sandbox import Limits, Method, Outcome, Result
 
 SOURCE = Path(sandbox.__file__).parents[2]
@@ -128,6 +128,35 @@ async def test_memory_in_small_pieces_is_limited_too(run: Run) -> None:
     assert (await run(program, limits=Limits(memory_mb=256))).outcome is Outcome.MEMORY
 
 
+CHILDREN = """
+import os
+kept = bytearray({before} * 2**20)
+held, wait = os.pipe(), os.pipe()
+for _ in range(10):
+    if not os.fork():
+        more = bytearray({after} * 2**20)
+        for at in range(0, len(more), 4096): more[at] = 1
+        os.write(held[1], b"x")
+        os.read(wait[0], 1)
+for _ in range(10): os.read(held[0], 1)
+print("all hold it")
+{end}
+"""
+
+
+async def test_the_memory_of_all_its_processes_is_limited_together(run: Run) -> None:
+    program = CHILDREN.format(before=0, after=60, end="os.read(wait[0], 1)")
+    limits = Limits(memory_mb=400)
+    assert (await run(program, limits=limits)).outcome is Outcome.MEMORY
+    assert await still_works(run)
+
+
+async def test_memory_that_its_processes_share_counts_once(run: Run) -> None:
+    program = CHILDREN.format(before=100, after=1, end="")
+    result = await run(program, limits=Limits(memory_mb=400))
+    assert (result.outcome, result.stdout) == (Outcome.OK, "all hold it\n")
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_10_gb_of_output_are_cut_off(run: Run, stream: str) -> None:
     limits = Limits(output_kb=64, wall_seconds=60)
@@ -177,6 +206,32 @@ async def test_the_network_is_out_of_reach(run: Run) -> None:
         with pytest.raises(TimeoutError):
             server.accept()
     assert result.outcome is Outcome.FORBIDDEN
+
+
+async def test_no_datagram_leaves_through_a_socket_pair(run: Run) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outside:
+        outside.bind("")  # the kernel finds a name that needs no file
+        outside.setblocking(False)
+        program = (
+            "import socket, sys\n"
+            "for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):\n"
+            "  try: socket.socketpair(socket.AF_UNIX, kind)[0].sendto(b'out', sys.argv[1])\n"
+            "  except OSError: print('no')"
+        )
+        result = await run(program, outside.getsockname().decode())
+        with pytest.raises(BlockingIOError):
+            outside.recv(10)
+    assert result.stdout == "no\n" * 3
+
+
+async def test_nothing_is_left_in_the_memory_that_processes_share(run: Run) -> None:
+    program = (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.shmget(0, 4096, 0o1600), libc.semget(0, 1, 0o1600), libc.msgget(0, 0o1600))\n"
+        "os.memfd_create('x')"
+    )
+    result = await run(program)
+    assert (result.outcome, result.stdout) == (Outcome.FORBIDDEN, "-1 -1 -1\n")
 
 
 async def test_the_parents_environment_cannot_be_read(
@@ -317,6 +372,30 @@ async def test_the_probe_reports_the_walls(method: Method) -> None:
     assert len(isolation.held) + len(isolation.open) == len(sandbox.WALLS)
     if method is not Method.UID:
         assert isolation.open == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run code as another user")
+@pytest.mark.parametrize(
+    ("line", "without", "says"),
+    [
+        ("(equal, 0, 5, socketpair)", "(equal, 0, 5, 0xFFFF)", "send datagrams"),
+        ('"shmget": (29, 194)', '"shmget": (0xFFFF, 0xFFFF)', "leave shared memory behind"),
+    ],
+)
+async def test_the_probe_says_which_wall_is_open(
+    line: str, without: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jail = plan.inside_source("jail")
+    assert line in jail
+    monkeypatch.setattr(plan, "inside_source", lambda _: jail.replace(line, without))
+    assert says in " ".join((await sandbox.probe(Method.UID)).open)
+
+
+async def test_the_probe_says_that_memory_is_limited_for_each_process_only(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell, "processes_below", lambda _: ())  # as on a kernel that does not tell
+    assert "each of its processes" in " ".join((await sandbox.probe(method)).open)
 
 
 async def test_the_strongest_method_is_chosen() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ START_SECONDS = 60.0
 """In which the walls must be up; then the program's own time begins."""
 END_SECONDS = 60.0
 """In which every process must be dead once it has been killed."""
+LOOK_SECONDS = 0.05
+"""How often the memory of all processes is summed up; the kernel limits each one by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class _Watch:
         out, err = self.process.stdout, self.process.stderr
         assert out is not None and err is not None
         readers = asyncio.gather(self._read(out, self.stdout), self._read(err, self.stderr))
+        memory = asyncio.create_task(self._watch_memory())
         try:
             async with asyncio.timeout(START_SECONDS) as clock:
                 await self._feed(job)
@@ -95,6 +98,7 @@ class _Watch:
         except TimeoutError:
             self.stopped = self.stopped or Outcome.TIMEOUT
         finally:
+            memory.cancel()
             self._kill()
             await self._last_words(readers)
             if self.pidfd is not None:
@@ -126,6 +130,13 @@ class _Watch:
             if len(kept) == most and self.stopped is None:
                 self.stopped = Outcome.OUTPUT
                 self._kill()
+
+    async def _watch_memory(self) -> None:
+        most = self.limits.memory_mb * 2**20
+        while not uses_more(list(processes_below(self.process.pid)), most):
+            await asyncio.sleep(LOOK_SECONDS)
+        self.stopped = self.stopped or Outcome.MEMORY
+        self._kill()
 
     def _kill(self) -> None:
         """The outermost process takes all others with it: by namespace, or by user id."""
@@ -172,6 +183,35 @@ async def _start(
         )
     except OSError as error:
         raise SandboxError(f"the `{method}` sandbox could not be started: {error}") from error
+
+
+def processes_below(pid: int) -> Iterator[int]:
+    """The processes that this one started, and those that they started."""
+    with contextlib.suppress(OSError):  # it has just ended
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield int(child)
+                yield from processes_below(int(child))
+
+
+def uses_more(processes: list[int], most: int) -> bool:
+    """Whether they have more bytes of memory together; what they share counts once."""
+    # Asking for the exact share takes tens of milliseconds, so it is asked for only when in doubt.
+    return sum(map(_resident, processes)) > most and sum(map(_share, processes)) > most
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return 0
+
+
+def _share(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return _resident(pid)
 
 
 @contextlib.asynccontextmanager

@@ -48,7 +48,10 @@ CODES = {Outcome.MEMORY: 91, Outcome.PROCESSES: 92, Outcome.DISK: 93, Outcome.FO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one program may use. Processor time is the measure; the clock only ends waiting."""
+    """What one program may use. Processor time is the measure; the clock only ends waiting.
+
+    `memory_mb` holds for all its processes together, `cpu_seconds` for each.
+    """
 
     cpu_seconds: int = 5
     wall_seconds: float = 20.0

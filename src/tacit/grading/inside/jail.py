@@ -5,7 +5,8 @@ standard input. What it can lock depends on the plan's method: under `bubblewrap
 stand already; under `namespaces` it makes them itself, with a file system of its own; under `uid`
 there are none, and Landlock limits the files where the kernel has it. Then, always: another user
 id where the parent is root, rlimits (after the user id: they hardly bind root), no new privileges,
-and a system-call filter (no sockets, no looking into other processes, no new namespaces).
+and a system-call filter (no sockets but connected pairs, no shared memory that outlives a process,
+no looking into other processes, no new namespaces).
 
 Not covered: hardware side channels, and bugs in the kernel.
 """
@@ -246,8 +247,8 @@ def landlock_ruleset(plan: Plan) -> int | None:
     return ruleset
 
 
-# Column in the table below, audit number, and the number of `clone`.
-ARCHITECTURES = {"x86_64": (0, 0xC000003E, 56), "aarch64": (1, 0xC00000B7, 220)}
+# Column in the table below, audit number, and the numbers of `clone` and `socketpair`.
+ARCHITECTURES = {"x86_64": (0, 0xC000003E, 56, 53), "aarch64": (1, 0xC00000B7, 220, 199)}
 DENIED = {
     "socket": (41, 198),
     "io_uring_setup": (425, 425),  # it can make sockets too
@@ -266,6 +267,16 @@ DENIED = {
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
+    "shmget": (29, 194),  # all of these outlive their process, or count as nobody's memory
+    "shmat": (30, 196),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "mq_open": (240, 180),
+    "memfd_create": (319, 279),
 }
 
 
@@ -273,13 +284,16 @@ def filter_system_calls() -> None:
     """Answer the denied calls with "not permitted"; on other architectures there is no filter."""
     if os.uname().machine not in ARCHITECTURES:
         return
-    column, audit, clone = ARCHITECTURES[os.uname().machine]
-    load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    column, audit, clone, socketpair = ARCHITECTURES[os.uname().machine]
+    load, equal, at_least, any_bit, give, mask = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
     allow, kill, refuse = 0x7FFF0000, 0x80000000, 0x00050000
     program = [(load, 0, 0, 4), (equal, 1, 0, audit), (give, 0, 0, kill), (load, 0, 0, 0)]
     program += [(at_least, 0, 1, 0x40000000), (give, 0, 0, refuse | errno.EPERM)]  # x32 calls
     for numbers in DENIED.values():
         program += [(equal, 0, 1, numbers[column]), (give, 0, 0, refuse | errno.EPERM)]
+    # From a pair of datagram sockets one can send to any address; a stream stays what it is.
+    program += [(equal, 0, 5, socketpair), (load, 0, 0, 24), (mask, 0, 0, 0xF)]
+    program += [(equal, 0, 1, 1), (give, 0, 0, allow), (give, 0, 0, refuse | errno.EPERM)]
     # clone3 hides its flags behind a pointer; without it the C library falls back to clone.
     program += [(equal, 0, 1, 435), (give, 0, 0, refuse | errno.ENOSYS)]
     program += [(equal, 0, 3, clone), (load, 0, 0, 16), (any_bit, 0, 1, CLONE_NEWUSER)]
