@@ -261,6 +261,17 @@ def test_init_writes_a_config_that_works_and_overwrites_nothing(here: Path) -> N
     assert "exists already" in refused(here, "init", "new/team.yaml")
 
 
+def test_the_template_is_evaluated_compared_and_trained_in_one_folder(here: Path) -> None:
+    assert tacit_(here, "init", "my-team.yaml").returncode == 0
+    small = ("tasks.limit=3", "evaluation.resamples=50")
+    short = ("train.steps=1", "train.tasks_per_step=2", "train.group=2", "budget.tokens=40")
+    for command, more in (("eval", ()), ("compare", ()), ("train", short)):
+        done = tacit_(here, command, "my-team.yaml", *small, *more)
+        assert done.returncode == 0, done.stderr
+    played = {path.stem for path in (here / "runs" / "my-team" / "episodes").glob("*.jsonl")}
+    assert {"hint_actor", "solo", "eval-000000", "eval-000001"} <= played
+
+
 def test_tasks_are_listed_counted_and_shown(here: Path) -> None:
     listed = tacit_(here, "tasks", COLUMNS="160").stdout
     for name in ("gsm8k", "math500", "humaneval", "checkmate_in_one", "arithmetic"):

@@ -8,10 +8,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tacit.config import Config, EvaluationConfig
+from tacit.config import Config, EvaluationConfig, TaskConfig
 from tacit.configfile import load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.evaluate import evaluate_team
@@ -92,14 +93,70 @@ def test_mending_what_is_whole_or_missing_changes_nothing(tmp_path: Path) -> Non
 def test_the_same_config_goes_on_and_another_is_refused(tmp_path: Path) -> None:
     RunFolder.open(tmp_path, Config(seed=1))
     RunFolder.open(tmp_path, Config(seed=1))
-    with pytest.raises(ConfigError, match=r"another config \(evaluation.samples, seed differ\)"):
-        RunFolder.open(tmp_path, Config(seed=2, evaluation=EvaluationConfig(samples=4)))
+    with pytest.raises(ConfigError, match=r"another config \(seed, tasks.limit differ\)") as said:
+        RunFolder.open(tmp_path, Config(seed=2, tasks=TaskConfig(name="arithmetic", limit=9)))
+    assert "remove" not in str(said.value), "a run is never to be thrown away"
     assert RunFolder.existing(tmp_path)[1] == Config(seed=1)
+
+
+def team_config(**changed: Any) -> Config:
+    solo = {"topology": "solo", "agents": {"actor": {}}}
+    hint = {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
+    return parse_config({"team": hint, "teams": {"solo": solo, "other": solo}, **changed})
+
+
+def without(config: Config, *names: str) -> Config:
+    teams = {name: team for name, team in config.teams.items() if name not in names}
+    return config.model_copy(update={"teams": teams})
+
+
+def test_only_what_the_stored_results_depend_on_may_not_change(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path, team_config())
+    run.append_episode("hint_actor", EPISODE)
+    run.append_episode("solo", EPISODE)
+    another = {"topology": "solo", "agents": {"actor": {"max_tokens": 7}}}
+    solo = {"topology": "solo", "agents": {"actor": {}}}
+    free: list[Config] = [
+        team_config(train={"steps": 3}, optimizer={"learning_rate": 1.0}, budget={"tokens": 9}),
+        team_config(train_tasks={"name": "arithmetic"}, evaluation={"samples": 4}, name="b"),
+        team_config(teams={"solo": solo, "other": another, "new": another}),
+        team_config(models={"unused": {"path": "elsewhere"}}),
+        without(team_config(), "other"),
+    ]
+    for config in free:
+        assert RunFolder.existing(RunFolder.open(tmp_path, config).path)[1] == config
+    refused: dict[str, Config] = {
+        "teams.solo.agents.actor.max_tokens": team_config(teams={"solo": another}),
+        "teams.solo": without(team_config(), "solo"),
+        "team.agents.hinter, team.topology": team_config(team=solo),
+        "models.pocket.path": team_config(models={"pocket": {"path": "elsewhere"}}),
+    }
+    for place, config in refused.items():
+        with pytest.raises(ConfigError, match="differ") as said:
+            RunFolder.open(tmp_path, config)
+        assert place in str(said.value)
+
+
+def test_a_training_run_may_be_extended_and_not_changed(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path, team_config())
+    run.append("metrics.jsonl", b"{}")
+    longer = {"steps": 200, "patience": 9, "evaluate_every": 1, "trackers": ["tensorboard"]}
+    RunFolder.open(tmp_path, team_config(train=longer, evaluation={"resamples": 9}))
+    for changed in (
+        {"train": {"group": 3}},
+        {"optimizer": {"learning_rate": 1.0}},
+        {"evaluation": {"samples": 2}},  # the checkpoints before had one each
+        {"train_tasks": {"name": "arithmetic"}},
+    ):
+        with pytest.raises(ConfigError, match=r"differ\).*--out; `--from .*` starts with its"):
+            RunFolder.open(tmp_path, team_config(**changed))
 
 
 def api_config(**changed: object) -> Config:
     model = {"engine": "api", "model": "m", **changed}
-    return parse_config({"models": {"actor": model}, "prices": "p.yaml", "spend_cap": 1.0})
+    team = {"topology": "solo", "agents": {"actor": {"model": "actor"}}}
+    more = {"team": team, "prices": "p.yaml", "spend_cap": 1.0}
+    return parse_config({"models": {"actor": model}, **more})
 
 
 def test_the_cap_and_the_manners_of_asking_may_change_and_are_written_down(tmp_path: Path) -> None:
@@ -115,11 +172,12 @@ def test_the_cap_and_the_manners_of_asking_may_change_and_are_written_down(tmp_p
 def test_a_setting_that_an_older_run_did_not_have_was_at_its_default(tmp_path: Path) -> None:
     run = RunFolder.open(tmp_path / "run", Config())
     older = run.read_json("config.json")
-    del older["evaluation"]["without_helpers"], older["spend_cap"]
+    del older["tasks"]["offset"], older["spend_cap"]
     run.write_json("config.json", older)
     RunFolder.open(tmp_path / "run", Config())
-    with pytest.raises(ConfigError, match=r"evaluation\.without_helpers differ"):
-        RunFolder.open(tmp_path / "run", Config(evaluation=EvaluationConfig(without_helpers=False)))
+    with pytest.raises(ConfigError, match=r"tasks\.offset differ"):
+        later = TaskConfig(name="arithmetic", limit=200, offset=1)
+        RunFolder.open(tmp_path / "run", Config(tasks=later))
 
 
 def test_what_a_refused_run_paid_for_is_taken_up_again(tmp_path: Path) -> None:

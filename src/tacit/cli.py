@@ -58,12 +58,13 @@ def evaluate(
     config = load_config(source, overrides or ())
     if config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
-    only = config.model_copy(update={"teams": {}})
     trained = _trained(source)
     if dry:
+        only = config.model_copy(update={"teams": {}})
         return _dry_run(only, as_json=as_json, trained=trained)
     folder = out or _measured_in(source, config.name, trained, "eval")
-    _await(run_evaluation(only, folder, as_json=as_json, details=details, trained=trained))
+    how: dict[str, Any] = {"as_json": as_json, "details": details, "trained": trained}
+    _await(run_evaluation(config, folder, alone=True, **how))
 
 
 @app.command()

@@ -82,23 +82,32 @@ async def run_evaluation(
     as_json: bool,
     details: bool = False,
     trained: Path | None = None,
+    alone: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate every team of the config in one run folder; print and write the summary."""
+    """Evaluate every team of the config in one run folder; print and write the summary.
+
+    `alone` plays only the config's own team; the folder keeps the whole config all the same.
+    """
     run = RunFolder.check(folder, config)
     with run.held():
-        result = await _evaluate(config, run, trained=trained)
+        result = await _evaluate(config, run, trained=trained, alone=alone)
     show_result(result, run, as_json=as_json, details=details)
     return result
 
 
-async def _evaluate(config: Config, run: RunFolder, *, trained: Path | None) -> dict[str, Any]:
+async def _evaluate(
+    config: Config, run: RunFolder, *, trained: Path | None, alone: bool
+) -> dict[str, Any]:
+    whole, config = config, config.model_copy(update={"teams": {}}) if alone else config
     teams, prices = measured_teams_of(config), prices_of(config)
+    if alone:  # under the name that it has among the others
+        teams = {name: team for name, team in teams_of(whole).items() if team is config.team}
     tasks = tasks_of(config.tasks, config.judge)
     purse = Purse(run, prices, config.spend_cap)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
     async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
-        RunFolder.open(run.path, config)
+        RunFolder.open(run.path, whole)
         run.log_start()
         with episode_progress() as progress:
             for name, roster in rosters.items():

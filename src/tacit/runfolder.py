@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import Config
+from tacit.config import Config, Section
 from tacit.configfile import parse_config
 from tacit.errors import ConfigError
 from tacit.types import Episode
@@ -29,15 +29,34 @@ EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 LOCK = ".lock"
 LEFT_OVER = {"cache", "spend.jsonl", LOCK}
 """What a run that was refused before it began may leave: answers, what they cost, its lock."""
-MANNERS = (
+MANNERS = {
     "concurrency",
     "requests_per_minute",
     "tokens_per_minute",
     "timeout",
     "deadline",
     "retries",
-)
-"""Settings of an api model that may change while its run goes on."""
+    "rows",
+    "kv_gib",
+}
+"""Settings of a model that say how fast it is asked, not what it answers."""
+LEARNING = ("train_tasks", "reward", "budget", "silence", "policy", "optimizer", "loss")
+"""Sections that only training uses; of `train` itself all but the next."""
+EXTENDING = {
+    "steps",
+    "patience",
+    "dead_steps",
+    "empty_share",
+    "evaluate_every",
+    "checkpoint_every",
+    "save_episodes",
+    "trackers",
+    "concurrency",
+    "microbatch_tokens",
+    "gradient_checkpointing",
+    "compile",
+}
+"""Settings of `train` that say how long, how fast and how closely watched, not what is learned."""
 
 Request = Literal["stop", "save"]
 """What may be asked of a run under way: stop after this step, save a checkpoint now."""
@@ -62,16 +81,16 @@ class RunFolder:
     def check(cls, path: str | Path, config: Config) -> "RunFolder":
         """Refuse what `open` would refuse, and write nothing: for before models load."""
         run = cls(path)
-        resolved = _decisive(config.model_dump(mode="json"))
         if run.path.exists() and not run.path.is_dir():
             raise ConfigError(f"`{path}` is a file: name a folder with --out")
         if (run.path / "config.json").exists():
             _, before = cls.existing(path)  # a setting that was not there yet had its default
-            then = _decisive(before.model_dump(mode="json"))
-            if changed := ", ".join(_changed(then, resolved)):
+            then, now = (run._decisive(one, before) for one in (before, config))
+            if changed := ", ".join(_changed(then, now)):
+                weights = f"; `--from {path}` starts with its weights" if run.trains else ""
                 raise ConfigError(
                     f"`{path}` holds a run with another config ({changed} differ): "
-                    "name another folder with --out, or remove this one"
+                    f"name another folder with --out{weights}"
                 )
         elif run.path.exists() and any(
             not _is_torn(file, "config.json") and file.name not in LEFT_OVER
@@ -88,6 +107,33 @@ class RunFolder:
         if not (run.path / "config.json").exists():
             raise ConfigError(f"`{path}` is not a run folder: it has no config.json")
         return run, parse_config(run.read_json("config.json"), f"{path}/config.json")
+
+    @property
+    def trains(self) -> bool:
+        """Whether training was begun here."""
+        return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl"))
+
+    def _decisive(self, config: Config, before: Config) -> dict[str, Any]:
+        """The settings that the results in this folder depend on; `before` is how they were made.
+
+        A team that was not played may change, and so may what only training uses until it begins.
+        """
+        played = {path.stem for path in (self.path / "episodes").glob("*.jsonl")}
+        teams = [team for name, team in config.teams.items() if name in played]
+        teams += [config.team] if before.team and config.team else []
+        names = {agent.model for team in teams for agent in team.agents.values()}
+        names |= {config.judge.model} if config.judge else set()
+        whole = config.model_dump(mode="json")
+        kept = ["seed", "tasks", "judge", *(["team"] if before.team else [])]
+        tree: dict[str, Any] = {
+            "teams": {name: team for name, team in whole["teams"].items() if name in played},
+            "models": {name: _without(config.model_named(name), MANNERS) for name in names},
+        }
+        if self.trains:
+            kept += [*LEARNING, *(["prices"] if config.reward.shape == "priced" else [])]
+            tree["train"] = _without(config.train, EXTENDING)
+            tree["evaluation"] = {"samples": config.evaluation.samples}
+        return tree | {name: whole[name] for name in kept}
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -234,13 +280,8 @@ def _is_torn(file: Path, name: str) -> bool:
     return file.name.startswith(f".{name}.")
 
 
-def _decisive(tree: dict[str, Any]) -> dict[str, Any]:
-    """A config without what decides how long a run takes and goes on, but not what comes of it."""
-    tree.pop("spend_cap", None)
-    for model in tree.get("models", {}).values():
-        for name in MANNERS:
-            model.pop(name, None)
-    return tree
+def _without(section: Section, names: set[str]) -> dict[str, Any]:
+    return section.model_dump(mode="json", exclude=names)
 
 
 def _changed(old: Any, new: Any, place: str = "") -> Iterator[str]:
