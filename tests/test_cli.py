@@ -14,6 +14,7 @@ import pytest
 import tacit.pocket
 from tacit.commands import for_one
 from tacit.configfile import load_config
+from training_runs import tree
 
 CONFIG = """
 name: mine
@@ -357,6 +358,20 @@ def test_an_untrained_team_does_not_write_over_a_trained_one(here: Path) -> None
         said = refused(here, what, "mine.yaml")
         assert said.startswith("`runs/mine` was trained, and `mine.yaml` is not: ")
         assert f"`tacit {what} runs/mine`" in said
+
+
+def test_a_trained_run_stands_for_its_weights_and_a_checkpoint_is_no_config(here: Path) -> None:
+    small = {"train": {"steps": 1}, "tasks": {"name": "arithmetic", "limit": 2}}
+    (here / "tiny.json").write_text(json.dumps(tree(**small)), encoding="utf-8")
+    assert tacit_(here, "train", "tiny.json").returncode == 0
+    saved = "runs/tiny/checkpoints/step-000001"
+    done = tacit_(here, "train", "runs/tiny", "--out", "fork")
+    assert done.returncode == 0 and "beginning with the weights of runs/tiny/" in done.stderr
+    begun = json.loads((here / "fork" / "started.jsonl").read_text(encoding="utf-8"))
+    assert begun["from"].startswith("runs/tiny/checkpoints/step-")
+    said = refused(here, "train", saved)
+    assert "is a checkpoint and no config" in said and f"--from {saved}" in said
+    assert "is a folder without config.json" in refused(here, "eval", "runs")
 
 
 def test_a_damaged_pointer_is_one_sentence(here: Path) -> None:

@@ -2,13 +2,27 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 from tacit.configfile import parse_config
+from tacit.errors import ConfigError, RunError
+from tacit.learn.trainer import Trainer
 from tacit.runfolder import Request, RunFolder, read_lines
 from tacit.training import _tests, run_training
 from tacit.types import Episode, Grade
 from training_runs import tiny_config
+
+
+@pytest.fixture(autouse=True)
+def plain_torch() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+
 
 SOLO = {"topology": "solo", "agents": {"actor": {}}}
 
@@ -66,6 +80,128 @@ async def test_a_run_stops_and_saves_when_its_folder_says_so(tmp_path: Path) -> 
     assert run.read_json("checkpoints/last.json")["step"] == result["steps"]
     assert not (run.path / "summary.json").exists(), "it has not ended"
     assert list((run.path / "asked").iterdir()) == []
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in read_lines(run / "started.jsonl")]
+
+
+async def trained(folder: Path, *, start: str | Path | None = None, **changed: Any) -> Path:
+    config = tiny_config(**{"train": {"steps": 3}, **changed})
+    await run_training(config, folder, as_json=True, start=str(start) if start else None)
+    return folder
+
+
+async def test_a_finished_run_goes_on_for_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = await trained(tmp_path / "whole", train={"steps": 5})
+    run = await trained(tmp_path / "run")
+    more = {"train": {"steps": 5, "patience": 7}, "evaluation": {"resamples": 60}}
+    await trained(run, **more)
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert RunFolder(run).read_json("summary.json")["steps"] == 5
+    assert [start.get("changed") for start in history(run)] == [
+        None,
+        {"evaluation.resamples": [50, 60], "train.patience": [0, 7], "train.steps": [3, 5]},
+    ]
+    with pytest.raises(ConfigError, match=r"train\.steps is 4, but .* is at step 5 already"):
+        await trained(run, train={"steps": 4})
+    assert "learning rate" not in capsys.readouterr().err, "a constant one stays"
+
+
+async def test_a_longer_schedule_goes_on_at_its_own_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    falling = {"optimizer": {"learning_rate": 1e-3, "warmup_steps": 0, "schedule": "linear"}}
+    run = await trained(tmp_path / "run", train={"steps": 2}, **falling)
+    capsys.readouterr()
+    await trained(run, train={"steps": 4}, **falling)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "train.steps was 2: the linear schedule now ends at step 4" in said
+    assert "goes on at 0.0005" in said
+
+
+async def test_more_patience_takes_up_a_run_that_had_none_left(tmp_path: Path) -> None:
+    impatient = {"steps": 6, "evaluate_every": 1, "patience": 1}
+    still = {"learning_rate": 1e-30, "warmup_steps": 0}  # nothing ever gets better
+    run = await trained(tmp_path / "run", train=impatient, optimizer=still)
+    assert RunFolder(run).read_json("summary.json")["stopped"] == "no better evaluation in 1"
+    await trained(run, train={**impatient, "steps": 9}, optimizer=still)
+    assert RunFolder(run).read_json("summary.json")["steps"] == 1, "what stopped it still does"
+    await trained(run, train={**impatient, "patience": 3}, optimizer=still)
+    summary = RunFolder(run).read_json("summary.json")
+    assert (summary["steps"], summary["stopped"]) == (3, "no better evaluation in 3")
+
+
+async def test_a_new_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
+    first = await trained(tmp_path / "first")
+    last = RunFolder(first).read_json("checkpoints/last.json")["step"]
+    other = {"budget": {"tokens": 25}, "optimizer": {"learning_rate": 1e-4, "warmup_steps": 0}}
+    for name, start in (
+        ("by-name", f"{first}:last"),
+        ("by-folder", first / "checkpoints" / f"step-{last:06d}"),
+    ):
+        run = await trained(tmp_path / name, start=start, train={"steps": 1}, **other)
+        mine = list(RunFolder(run).episodes("eval-000000"))
+        theirs = list(RunFolder(first).episodes(f"eval-{last:06d}"))
+        assert [e.calls[0].text for e in mine] == [e.calls[0].text for e in theirs]
+        assert [e.calls[0].logprobs for e in mine] == [e.calls[0].logprobs for e in theirs]
+        assert history(run)[0]["from"] == str(first / "checkpoints" / f"step-{last:06d}")
+        assert RunFolder(run).read_json("summary.json")["from"] == history(run)[0]["from"]
+    again = await trained(tmp_path / "by-name", start=first, train={"steps": 2}, **other)
+    assert "from" not in history(again)[1], "the same command goes on"
+    assert RunFolder(again).read_json("checkpoints/last.json")["step"] == 2
+    with pytest.raises(ConfigError, match=r"began with untrained weights.*without --from"):
+        await trained(first, start=again)
+    with pytest.raises(ConfigError, match=r"began with .*first"):
+        await trained(again, start=tmp_path / "by-folder", train={"steps": 2}, **other)
+
+
+async def test_killed_before_its_first_checkpoint_it_begins_with_the_same_weights_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await trained(tmp_path / "first")
+
+    async def killed(self: Trainer) -> None:
+        raise RunError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="killed"):
+        patch.setattr(Trainer, "_evaluate", killed)
+        await trained(tmp_path / "run", start=f"{first}:last", train={"steps": 1})
+    run = await trained(tmp_path / "run", train={"steps": 1})
+    mine, theirs = (
+        [e.calls[0].logprobs for e in RunFolder(folder).episodes(f"eval-00000{step}")]
+        for folder, step in ((run, 0), (first, 3))
+    )
+    assert mine == theirs
+
+
+@pytest.mark.parametrize(
+    ("start", "changed", "said"),
+    [
+        ("nowhere", {}, r"`nowhere` has no checkpoint: name a run that was trained"),
+        ("first", {"policy": {"alpha": 9.0}}, "with another `policy` section"),
+        (
+            "first",
+            {"models": {"pocket": {"path": "x/other"}}},
+            "was trained on pocket, not on other",
+        ),
+        ("first", {"policy": {"share": "role"}}, "has no weights called `hinter`"),
+    ],
+)
+async def test_weights_that_do_not_fit_are_refused_before_a_model_loads(
+    start: str, changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunFolder.open("first", tiny_config())
+    saved = tmp_path / "first" / "checkpoints" / "step-000003"
+    saved.mkdir(parents=True)
+    (saved / "policy-team.safetensors").touch()
+    (saved.parent / "best.json").write_text('{"step": 3}')
+    with pytest.raises(ConfigError, match=said):
+        await trained(tmp_path / "run", start=start, **changed)
+    assert not (tmp_path / "run").exists()
 
 
 def _steps(run: RunFolder) -> int:

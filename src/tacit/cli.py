@@ -93,21 +93,27 @@ def train(
     source: Source,
     overrides: Overrides = None,
     out: Out = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RUN[:best|:last]", help="Begin with this run's weights."),
+    ] = None,
     as_json: AsJson = False,
     details: Details = False,
     dry: DryRun = False,
 ) -> None:
-    """Train a team; the same command on a run folder goes on where it stopped."""
+    """Train a team; the same command, or the run folder in its place, goes on where it stopped."""
     from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
+    folder = out or _folder(source, config.name)
+    if start is None and _trained(source) and Path(source).resolve() != folder.resolve():
+        start = source  # a trained run stands for its weights, here as in every command
     if dry:
         return _dry_run(config, as_json=as_json, training=True)
     from tacit.training import run_training  # after the config, which answers at once
 
-    _await(
-        run_training(config, out or _folder(source, config.name), as_json=as_json, details=details)
-    )
+    how: dict[str, Any] = {"as_json": as_json, "details": details, "start": start}
+    _await(run_training(config, folder, **how))
 
 
 @app.command()

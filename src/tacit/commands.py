@@ -107,8 +107,7 @@ async def _evaluate(
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
     async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
-        RunFolder.open(run.path, whole)
-        run.log_start()
+        run.begin(whole)
         with episode_progress() as progress:
             for name, roster in rosters.items():
                 common = (name, roster, tasks, config.evaluation, run)

@@ -57,6 +57,13 @@ def find_config(source: str | Path) -> Path:
     recipes = {file.stem: file for folder in RECIPE_FOLDERS for file in folder.glob("*.yaml")}
     if str(source) in recipes:
         return recipes[str(source)]
+    if (path / "state.json").exists():
+        raise ConfigError(
+            f"`{source}` is a checkpoint and no config: name its run, or begin a new one with "
+            f"`tacit train CONFIG --from {source}`"
+        )
+    if path.is_dir():
+        raise ConfigError(f"`{source}` is a folder without config.json, so no run: name another")
     raise ConfigError(
         f"no config file or recipe `{source}`: {did_you_mean(str(source), recipes)} "
         "(`tacit init` writes a new one)"

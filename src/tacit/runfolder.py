@@ -27,8 +27,9 @@ from tacit.types import Episode
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
 LOCK = ".lock"
-LEFT_OVER = {"cache", "spend.jsonl", LOCK}
-"""What a run that was refused before it began may leave: answers, what they cost, its lock."""
+HISTORY = "started.jsonl"
+LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}
+"""What a run leaves that was refused or killed before it began: answers, what they cost, …"""
 MANNERS = {
     "concurrency",
     "requests_per_minute",
@@ -86,7 +87,7 @@ class RunFolder:
         if (run.path / "config.json").exists():
             _, before = cls.existing(path)  # a setting that was not there yet had its default
             then, now = (run._decisive(one, before) for one in (before, config))
-            if changed := ", ".join(_changed(then, now)):
+            if changed := ", ".join(_changes(then, now)):
                 weights = f"; `--from {path}` starts with its weights" if run.trains else ""
                 raise ConfigError(
                     f"`{path}` holds a run with another config ({changed} differ): "
@@ -172,7 +173,25 @@ class RunFolder:
         with target.open("ab", buffering=0) as file:
             file.write(line + b"\n")
 
-    def log_start(self) -> None:
+    def changes(self, config: Config) -> dict[str, list[Any]]:
+        """Setting → what it was when the run was last taken up, and what it is now."""
+        if not (self.path / "config.json").exists():
+            return {}
+        before = self.existing(self.path)[1].model_dump(mode="json")
+        return _changes(before, config.model_dump(mode="json"))
+
+    def begin(self, config: Config, **more: Any) -> None:
+        """Note in the history that the run begins or goes on, and what changed; then its config."""
+        changed = self.changes(config)
+        self.log_start(**more, **({"changed": changed} if changed else {}))
+        self.open(self.path, config)
+
+    def origin(self) -> str | None:
+        """The checkpoint of another run that this one began with."""
+        starts = (json.loads(line) for line in read_lines(self.path / HISTORY))
+        return next((str(start["from"]) for start in starts if start.get("from")), None)
+
+    def log_start(self, **more: Any) -> None:
         """Add when, how and with which versions the run was started or taken up again."""
         start = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -180,8 +199,9 @@ class RunFolder:
             "versions": _versions(),
             "host": platform.node(),
             "pid": os.getpid(),
+            **more,
         }
-        self.append("started.jsonl", json.dumps(start).encode())
+        self.append(HISTORY, json.dumps(start).encode())
 
     def ask(self, request: Request) -> None:
         """Leave word for the process that runs it, which looks after each step."""
@@ -284,9 +304,13 @@ def _without(section: Section, names: set[str]) -> dict[str, Any]:
     return section.model_dump(mode="json", exclude=names)
 
 
-def _changed(old: Any, new: Any, place: str = "") -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            yield from _changed(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))
-    elif old != new:
-        yield place
+def _changes(old: Any, new: Any, place: str = "") -> dict[str, list[Any]]:
+    """Dotted place → what stands there in the one and in the other, where they differ."""
+    if old == new:
+        return {}
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return {place: [old, new]}
+    found: dict[str, list[Any]] = {}
+    for key in sorted(old.keys() | new.keys()):
+        found |= _changes(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))
+    return found

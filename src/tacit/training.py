@@ -16,6 +16,7 @@ from tacit.console import (
     show_call,
 )
 from tacit.economy.spend import Purse
+from tacit.errors import ConfigError
 from tacit.evaluate import (
     compare,
     evaluate_team,
@@ -23,9 +24,11 @@ from tacit.evaluate import (
     frontier,
     summarise,
 )
+from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.setup import Stage, check_training, open_stage, spread
 from tacit.learn.state import State
 from tacit.learn.track import check_trackers
+from tacit.learn.trained import Weights
 from tacit.learn.trainer import Trainer
 from tacit.panel import step_display
 from tacit.runfolder import Request, RunFolder
@@ -35,18 +38,55 @@ from tacit.types import Episode
 
 
 async def run_training(
-    config: Config, folder: Path, *, as_json: bool, details: bool = False
+    config: Config,
+    folder: Path,
+    *,
+    as_json: bool,
+    details: bool = False,
+    start: str | None = None,
 ) -> dict[str, Any]:
-    """Train (or go on training) in a run folder; print and write the summary."""
-    check_training(config)
+    """Train (or go on training) in a run folder; print and write the summary.
+
+    A new run begins with the weights that `start` names; see `Weights.find`.
+    """
+    run, weights = check_run(config, folder, start)
+    with run.held():
+        return await _train(config, run, weights, as_json=as_json, details=details)
+
+
+def check_run(
+    config: Config, folder: Path, start: str | None = None
+) -> tuple[RunFolder, Weights | None]:
+    """Refuse what cannot be trained, before a model loads; and say what a new run begins with."""
+    team = check_training(config)
     check_trackers(config.train.trackers)
     measured_teams_of(config)
     run = RunFolder.check(folder, config)
-    with run.held():
-        return await _train(config, run, as_json=as_json, details=details)
+    last = Checkpoints(run.path / "checkpoints").step("last")
+    if last is not None and last > config.train.steps:
+        raise ConfigError(
+            f"train.steps is {config.train.steps}, but `{folder}` is at step {last} already: "
+            "give more steps, or name another folder with --out"
+        )
+    given, began = Weights.find(start) if start else None, run.origin()
+    if given and (run.trains or began) and not (began and _beside(given, began)):
+        raise ConfigError(
+            f"`{folder}` holds a run that began with {began or 'untrained weights'}: go on with it "
+            "without --from, or name another folder with --out"
+        )
+    weights = Weights.find(began) if began and last is None else None if began else given
+    if weights:
+        weights.check(config, team)
+    return run, weights
 
 
-async def _train(config: Config, run: RunFolder, *, as_json: bool, details: bool) -> dict[str, Any]:
+def _beside(weights: Weights, checkpoint: str) -> bool:
+    return weights.checkpoints.resolve() == Path(checkpoint).parent.resolve()
+
+
+async def _train(
+    config: Config, run: RunFolder, weights: Weights | None, *, as_json: bool, details: bool
+) -> dict[str, Any]:
     purse = Purse(run, prices_of(config), config.spend_cap)
     async with open_stage(config, purse.account(note)) as stage:
         _say_what(stage)
@@ -55,7 +95,7 @@ async def _train(config: Config, run: RunFolder, *, as_json: bool, details: bool
         with step_display(config) as on_step:
             trainer = Trainer(
                 stage, run, on_step=on_step, on_note=note,
-                pause=lambda: run.take("stop"), capped=purse.reached,
+                pause=lambda: run.take("stop"), capped=purse.reached, start=weights,
             )  # fmt: skip
             state = await trainer.train()
         if state.step < config.train.steps and not state.stopped:
@@ -114,6 +154,7 @@ def _finish(
         "seed": config.seed,
         "steps": state.step,
         "stopped": state.stopped,
+        "from": run.origin(),
         "best_step": state.best["step"] if state.best else None,
         "budget": config.budget.model_dump(mode="json", exclude_none=True),
         "lambdas": {name: dual.value for name, dual in state.duals.items()},

@@ -37,6 +37,7 @@ from tacit.learn.silence import Warmup, step_warmup
 from tacit.learn.state import State
 from tacit.learn.terms import credit_settings, dual_settings
 from tacit.learn.track import Fan
+from tacit.learn.trained import Weights
 from tacit.learn.update import Updated
 from tacit.runfolder import RunFolder
 from tacit.session import prices_of
@@ -46,6 +47,8 @@ NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
     "and the choice to speak is not trained"
 )
+NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
+"""How the reasons to stop begin that a setting can lift."""
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
 
@@ -62,6 +65,8 @@ class Trainer:
     """Asked before each step: why training ends here, to be evaluated like any other end."""
     capped: Callable[[], str | None] = lambda: None
     """Why no more may be spent: asked before each step and each held-out episode."""
+    start: Weights | None = None
+    """What a new run begins with, where that is not the models' own weights."""
     state: State = field(init=False)
     player: Player = field(init=False)
     meter: Meter = field(init=False)
@@ -97,6 +102,11 @@ class Trainer:
         config = self.stage.config
         resumed = await self._resume()
         if not resumed:
+            if self.start:
+                await self.start.put_into(
+                    self.stage.policies.values(), self.stage.trained_engines, version=0
+                )
+                self.on_note(f"beginning with the weights of {self.start.folder}")
             await self._check_budgets()
             if self.state.warmup.limit >= config.train.steps:
                 self.on_note(NEVER_CHARGED)
@@ -105,8 +115,9 @@ class Trainer:
         elif self.state.step:
             done = self.state.step == config.train.steps
             self.on_note(f"{'done' if done else 'going on'} after step {self.state.step}")
-        RunFolder.open(self.run.path, config)  # only now, so that a refused run leaves nothing
-        self.run.log_start()
+            self._say_schedule()
+        origin = {"from": str(self.start.folder)} if self.start and not resumed else {}
+        self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
         tree = config.model_dump(mode="json")
         folder = str(self.run.path / "tracker")
         trackers = Fan(config.train.trackers, config.name, folder, tree)
@@ -247,7 +258,7 @@ class Trainer:
         )
         self.state.dead = 0 if signal else self.state.dead + 1
         if self.state.dead >= train.dead_steps:
-            self.state.stopped = f"no group had a signal for {self.state.dead} steps"
+            self.state.stopped = f"{NO_SIGNAL} {self.state.dead} steps"
         if empty_share(batch.groups) >= train.empty_share:
             self.state.stopped = "the trained agents' messages have become empty"
         if updated and all(one.dropped and not one.stats for one in updated.values()):
@@ -319,7 +330,7 @@ class Trainer:
         self.state.worse += 1
         patience = self.stage.config.train.patience
         if patience and self.state.worse >= patience:
-            self.state.stopped = f"no better evaluation in {patience}"
+            self.state.stopped = f"{NO_BETTER} {patience}"
             self.on_note(f"stopped: {self.state.stopped}")
 
     def _within(self, tokens: float, turns: float) -> bool:
@@ -328,6 +339,24 @@ class Trainer:
         spent = ((tokens, budget.tokens), (turns, budget.turns))
         fixed = budget.control == "fixed"
         return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
+
+    def _still_stopped(self) -> bool:
+        """Whether what stopped the run would stop it under today's settings too."""
+        train, reason = self.stage.config.train, self.state.stopped or ""
+        if reason.startswith(NO_BETTER):
+            return 0 < train.patience <= self.state.worse
+        return not reason.startswith(NO_SIGNAL) or self.state.dead >= train.dead_steps
+
+    def _say_schedule(self) -> None:
+        """A run that goes on for longer or shorter than planned takes up the new plan's rate."""
+        config = self.stage.config
+        before, now = self.run.changes(config).get("train.steps", (0, 0))
+        if before != now and config.optimizer.schedule != "constant":
+            rate = next(iter(self.stage.updaters.values())).learning_rate()
+            self.on_note(
+                f"train.steps was {before}: the {config.optimizer.schedule} schedule now ends at "
+                f"step {now}, so the learning rate goes on at {rate:.3g}"
+            )
 
     def _save(self) -> None:
         sizes = {name: _size(self.run.path / name) for name in REPLAYED}
@@ -347,6 +376,8 @@ class Trainer:
         if tree is None or last is None:
             return False
         self.state = State.from_json(tree)
+        if not self._still_stopped():
+            self.state.stopped = None
         if self.state.best:  # as it is judged today, whatever it was when it was saved
             rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
             self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
