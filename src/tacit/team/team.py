@@ -18,6 +18,8 @@ from tacit.team.prompts import build, tell_of_silence
 from tacit.types import Call, ChatMessage, Choice, Message, Task
 
 Said = Message | str | Sequence[Message] | None
+LONG = 20_000
+"""Characters of a prompt that take so long to read that it is done beside the event loop."""
 
 
 @dataclass(slots=True)
@@ -273,7 +275,7 @@ class Seat:
         draw = setting.sample if setting.draw is None else setting.draw
         request = Request(
             messages=messages,
-            prompt_ids=_checked(agent, agent.engine.encode(messages)),
+            prompt_ids=_checked(agent, await _encoded(agent, messages)),
             sampling=self._sampling(asked),
             seed=derive_seed(
                 setting.seed, setting.step, self.team.task.id, draw, agent.name, number
@@ -377,6 +379,13 @@ def _messages(said: Said) -> Sequence[Message]:
             return (Message("", said),)
         case _:
             return said
+
+
+async def _encoded(agent: Agent, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    """A long prompt is read in a thread, since others wait for the event loop."""
+    if sum(len(message.content) for message in messages) < LONG:
+        return agent.engine.encode(messages)
+    return await asyncio.to_thread(agent.engine.encode, messages)
 
 
 def _checked(agent: Agent, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
