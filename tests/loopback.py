@@ -113,7 +113,8 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            length = int(self.headers["Content-Length"] or 0)
+            sent = json.loads(self.rfile.read(length) or b"{}")
             named = {name.lower(): value for name, value in self.headers.items()}
             status, headers, body = server.answer(sent, named)
             self.send_response(status)
@@ -122,6 +123,8 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_GET = do_POST
 
         def log_message(self, *args: object) -> None:
             pass

@@ -262,16 +262,60 @@ def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
     assert overloaded["error"]["message"] == "overloaded"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [(200, {}, b"not json"), completion(choices=[]), (503, {}, b"<html>busy</html>")],
-    ids=["garbage", "no choices", "no json"],
-)
-def test_an_actor_that_makes_no_sense_is_a_gateway_error(answer: Answer) -> None:
+SENSELESS = {
+    "garbage": (200, {}, b"not json"),
+    "no choices": completion(choices=[]),
+    "no json": (503, {}, b"<html>busy</html>"),
+    "no list": completion(choices={"a": 1}),
+    "no message": completion(choices=["four"]),
+    "no usage": completion(usage=[7]),
+    "fewer than no tokens": completion(usage={"completion_tokens": -7}),
+    "more tokens than a counter holds": completion(usage={"prompt_tokens": 10**400}),
+    "no number": completion(usage={"prompt_tokens": float("inf")}),
+    "no tool calls": completion(
+        choices=[{"message": {"content": None, "tool_calls": {"id": "1"}}, "index": 0}]
+    ),
+    "too many digits": (200, {}, b'{"choices": ' + b"9" * 5000 + b"}"),
+    "too deep": (200, {}, b"[" * 100_000),
+    "no such status": (999, {}, b"{}"),
+    "no gzip": (200, {"Content_Encoding": "gzip"}, b"{}"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("answer", SENSELESS.values(), ids=SENSELESS.keys())
+def test_an_actor_that_makes_no_sense_is_a_gateway_error(answer: Answer, stream: bool) -> None:
     with proxied([answer]) as (server, _):
-        reply = server.post(REQUEST)
+        reply = server.post(REQUEST | {"stream": stream})
     assert reply.status_code in (502, 503)
     assert reply.json()["error"]["code"] == "actor_failed"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        [],
+        {"choices": "x"},
+        {"choices": ["x"]},
+        {"choices": [{"delta": "x"}]},
+        {"choices": [{"delta": {"content": 7}}]},
+        {"choices": [], "usage": {"completion_tokens": -1}},
+        {"choices": [], "usage": "x"},
+    ],
+    ids=str,
+)
+def test_a_chunk_that_makes_no_sense_ends_the_stream_with_an_error(chunk: Any) -> None:
+    with proxied([sse(piece({"content": "4"}), chunk)]) as (server, _):
+        reply = server.post(REQUEST | {"stream": True})
+    *_, last = texts(reply.text.splitlines())
+    assert json.loads(last)["error"]["code"] == "actor_failed"
+
+
+@pytest.mark.parametrize("listed", [{"data": "x"}, {"data": ["x"]}, {"data": [{"name": "x"}]}])
+def test_a_list_of_models_that_makes_no_sense_is_a_gateway_error(listed: Any) -> None:
+    with proxied([(200, {}, json.dumps(listed).encode())]) as (server, _):
+        replies = [httpx2.get(f"{server.url}/models{more}") for more in ("", "/m")]
+    assert [reply.status_code for reply in replies] == [502, 502]
 
 
 def test_an_actor_that_is_down_is_a_gateway_error() -> None:

@@ -3,18 +3,17 @@
 What the client sent goes on unchanged but for the team's words, which follow its last user message.
 """
 
-from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
 
 from tacit.engine.base import Completion, Request
 from tacit.errors import TacitError
 from tacit.serve.backend import Emit
 from tacit.serve.conversation import last_user
 from tacit.serve.problem import Problem
+from tacit.serve.reply import Chunk, chunks_of, completion_of, is_whole, read
 from tacit.serve.schema import Chat, Json
 from tacit.serve.upstream import Refusal, Upstream
-from tacit.types import ChatMessage, Stop, Usage
+from tacit.types import ChatMessage
 
 _RELAY: ContextVar["Relay"] = ContextVar("relay")
 
@@ -70,9 +69,9 @@ class Relay:
         if final and self._chat.streams:
             return await self._stream(self._body(added))
         reply = await self._upstream.ask(self._body(added), self._chat.headers)
-        completion = _completion(reply)
+        completion = completion_of(reply)
         self._replies.append((completion.text, reply))
-        if not final and _choice(reply)["message"].get("tool_calls"):
+        if not final and reply["choices"][0]["message"].get("tool_calls"):
             raise CallsTools(completion)
         return completion
 
@@ -106,26 +105,29 @@ class Relay:
         async for chunk in self._upstream.stream(body, self._chat.headers):
             if "error" in chunk:
                 raise Refusal(502, chunk)
-            if _is_whole(chunk):  # the server does not stream
-                self._replies.append((_completion(chunk).text, chunk))
+            if is_whole(chunk):  # the server does not stream
+                completion = completion_of(chunk)
+                self._replies.append((completion.text, chunk))
                 self._hear_whole(chunk)
-                return _completion(chunk)
+                return completion
+            for choice in read(Chunk, chunk).choices or ():
+                if not choice.index:
+                    text += (choice.delta and choice.delta.content) or ""
+                    finish = choice.finish_reason or finish
             usage = chunk.pop("usage", None) or usage
             head = head or {name: value for name, value in chunk.items() if name != "choices"}
-            for choice in chunk.get("choices") or ():
-                if choice.get("index", 0) == 0:
-                    text += (choice.get("delta") or {}).get("content") or ""
-                    finish = choice.get("finish_reason") or finish
             if chunk.get("choices"):
                 self._hear(chunk)
+        if not self.streamed:
+            raise Problem(502, "the Actor's answer holds no message", code="actor_failed")
         message = {"content": text}
         whole = head | {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
-        completion = _completion(whole)
+        completion = completion_of(whole)
         self._replies.append((completion.text, whole))
         return completion
 
     def _hear_whole(self, reply: Json) -> None:
-        for chunk in _chunks(reply):
+        for chunk in chunks_of(reply):
             self._hear(chunk)
 
     def _hear(self, chunk: Json) -> None:
@@ -147,54 +149,3 @@ def _with(message: Json, added: str) -> Json:
     if isinstance(content, list):
         return message | {"content": [*content, {"type": "text", "text": added.strip()}]}
     return message | {"content": f"{content or ''}{added}"}
-
-
-def _completion(reply: Json) -> Completion:
-    choice = _choice(reply)
-    text = choice["message"].get("content")
-    return Completion(
-        text=text.encode(errors="replace").decode() if isinstance(text, str) else "",
-        stop=Stop.LENGTH if choice.get("finish_reason") == "length" else Stop.EOS,
-        usage=_usage(reply.get("usage") or {}),
-        model=str(reply.get("model") or ""),
-    )
-
-
-def _choice(reply: Json) -> Json:
-    if not _is_whole(reply):
-        raise Problem(502, "the Actor's answer holds no message", code="actor_failed")
-    return dict(reply["choices"][0])
-
-
-def _is_whole(reply: Json) -> bool:
-    """Whether it is a completion, each choice with its message, and not a chunk of one."""
-    choices = reply.get("choices")
-    if not choices or not isinstance(choices, list):
-        return False
-    return all(isinstance(c, dict) and isinstance(c.get("message"), dict) for c in choices)
-
-
-def _usage(reported: Json) -> Usage:
-    def count(name: str, inside: Any = reported) -> int:
-        value = inside.get(name) if isinstance(inside, dict) else 0
-        return value if isinstance(value, int) else 0
-
-    return Usage(
-        prompt=count("prompt_tokens"),
-        generated=count("completion_tokens"),
-        cached=count("cached_tokens", reported.get("prompt_tokens_details")),
-        reasoning=count("reasoning_tokens", reported.get("completion_tokens_details")),
-    )
-
-
-def _chunks(reply: Json) -> Iterator[Json]:
-    """A whole reply as the chunks of a stream."""
-    head = {name: value for name, value in reply.items() if name not in ("choices", "usage")}
-    head["object"] = "chat.completion.chunk"
-    for choice in reply["choices"]:
-        delta = {name: value for name, value in choice["message"].items() if value is not None}
-        if tools := delta.get("tool_calls"):
-            delta["tool_calls"] = [{"index": i, **tool} for i, tool in enumerate(tools)]
-        for part, finish in ((delta, None), ({}, choice.get("finish_reason"))):
-            piece = {"index": choice.get("index", 0), "delta": part, "finish_reason": finish}
-            yield head | {"choices": [piece]}

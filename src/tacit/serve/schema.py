@@ -80,8 +80,8 @@ class Chat:
 def parse_chat(raw: bytes, headers: Mapping[str, str]) -> Chat:
     """The request of a body, or a Problem that names the field."""
     try:
-        body = json.loads(raw)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        body = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:  # also of a number with too many digits
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be read"
         place = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         raise Problem(400, f"the body is not valid JSON: {reason}{place}") from None
@@ -91,6 +91,10 @@ def parse_chat(raw: bytes, headers: Mapping[str, str]) -> Chat:
         return Chat(fields=ChatFields.model_validate(body), body=body, headers=headers)
     except ValidationError as error:
         raise _named(error) from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _named(error: ValidationError) -> Problem:

@@ -14,6 +14,7 @@ from starlette.responses import StreamingResponse
 
 from tacit.errors import ConfigError
 from tacit.serve.problem import Problem
+from tacit.serve.reply import check_models
 from tacit.serve.schema import Json, encoded
 
 CONNECT_SECONDS = 10.0
@@ -39,7 +40,7 @@ class Refusal(Problem):
         self._said = said
 
     def body(self) -> Any:
-        return self._said if isinstance(self._said, dict) else super().body()
+        return self._said if isinstance(self._said, dict) and self._said else super().body()
 
 
 class Upstream:
@@ -81,7 +82,9 @@ class Upstream:
 
     async def models(self, headers: Mapping[str, str]) -> Json:
         async with self._asked("GET", "models", headers) as reply:
-            return await _object(reply)
+            listed = await _object(reply)
+        check_models(listed)
+        return listed
 
     @asynccontextmanager
     async def passed_on(
@@ -133,9 +136,13 @@ async def _refusal(reply: httpx2.Response) -> Refusal:
     wait = reply.headers.get("retry-after")
     try:
         said = json.loads(await reply.aread())
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
-    return Refusal(reply.status_code, said, {"retry-after": wait} if wait else {})
+    return Refusal(
+        reply.status_code if reply.status_code < 600 else 502,
+        said,
+        {"retry-after": wait} if wait else {},
+    )
 
 
 def _is_url(url: str) -> bool:
@@ -151,7 +158,7 @@ def _failures() -> Iterator[None]:
     """Whatever breaks between here and the Actor's server, in a sentence without its address."""
     try:
         yield
-    except httpx2.TransportError as error:
+    except httpx2.RequestError as error:
         kind = type(error).__name__
         raise Problem(502, f"the Actor cannot be asked ({kind})", code="actor_failed") from error
 
@@ -163,7 +170,7 @@ async def _object(reply: httpx2.Response) -> Json:
 def _parsed(data: bytes | str) -> Json:
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Problem(502, "the Actor's server did not answer with JSON", code="actor_failed")
