@@ -1,6 +1,7 @@
 """A team behind HTTP as any client meets it: what is answered, what is refused, and how."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +190,8 @@ def test_half_a_character_is_read_and_answered() -> None:
         (b"\xff", 400, None, "not valid JSON"),
         (b"[" * 1500, 400, None, "not valid JSON"),
         (b"[]", 400, None, "must be a JSON object"),
+        (b'{"seed": ' + b"9" * 1900 + b"}", 400, "model", "`model` is required"),
+        (b'{"seed": NaN}', 400, None, "not valid JSON"),
         ({"model": "team"}, 400, "messages", "`messages` is required"),
         ({"messages": []}, 400, "model", "`model` is required"),
         (asked(messages=[]), 400, "messages", "at least 1 item"),
@@ -225,6 +229,14 @@ def test_a_bad_request_is_told_which_field_is_wrong(
     assert (reply.status_code, error["param"]) == (status, param)
     assert says in error["message"] and "17 + 25" not in error["message"]
     assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_an_integer_of_too_many_digits_is_a_bad_request() -> None:
+    content = json.dumps(ASKED)[:-1] + ', "seed": ' + "9" * 5000 + "}"
+    with running(backend()) as server:
+        url = f"{server.url}/chat/completions"
+        reply = httpx2.post(url, content=content, headers=JSON)
+    assert reply.status_code == 400 and "not valid JSON" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -297,6 +309,102 @@ def test_only_json_is_read(kind: str | None) -> None:
     assert reply.status_code == 415
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
     assert read.status_code == 200
+
+
+def connect(server: Running) -> socket.socket:
+    port = int(server.url.split(":")[2].removesuffix("/v1"))
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def hung_up(connection: socket.socket, drip: bytes = b"") -> bool:
+    """Whether the server closes a connection, though something drips from it all the time."""
+    connection.settimeout(0.05 if drip else 20)
+    give_up = time.monotonic() + 10
+    while time.monotonic() < give_up:
+        try:
+            connection.sendall(drip)
+            if not connection.recv(4096):
+                return True
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return True
+    return False
+
+
+WHOLE = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+REFUSED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9999\r\n\r\n"
+
+
+@pytest.mark.parametrize("drip", [b"", b"x"], ids=["stalled", "dripping"])
+@pytest.mark.parametrize(
+    ("answered", "sent"),
+    [(b"", b""), (b"", b"POST / HTTP/1.1\r\nhos"), (WHOLE, b"G"), (REFUSED, b"{")],
+    ids=["nothing", "half a head", "half a second head", "half a refused body"],
+)
+def test_a_connection_that_does_not_say_what_it_wants_is_hung_up(
+    answered: bytes, sent: bytes, drip: bytes
+) -> None:
+    with running(backend(), Limits(headers=0.2)) as server, connect(server) as connection:
+        if answered:
+            connection.sendall(answered)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 ")
+        connection.sendall(sent)
+        assert hung_up(connection, drip)
+
+
+def test_many_half_sent_requests_leave_room_for_a_whole_one() -> None:
+    limits = Limits(places=4, waiting=4, headers=1000.0)
+    with running(backend(), limits) as server, ExitStack() as stack:
+        busy = stack.enter_context(httpx2.Client())
+        health = server.url.removesuffix("/v1") + "/healthz"
+        assert busy.get(health).status_code == 200
+        stalled = [stack.enter_context(connect(server)) for _ in range(150)]
+        for connection in stalled:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(b"GET / HTTP/1.1\r\nhost")
+        assert httpx2.get(health, timeout=20).status_code == 200
+        assert server.post().status_code == 200
+        assert hung_up(stalled[0]), "the oldest made room"
+        stalled[-1].settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            stalled[-1].recv(1)
+
+
+def test_an_overlong_body_on_a_used_connection_is_told_so_every_time(server: Running) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    with httpx2.Client(headers=headers, timeout=30) as client:
+        for _ in range(20):
+            good = client.post(f"{server.url}/chat/completions", json=ASKED)
+            long = client.post(f"{server.url}/chat/completions", json=asked(extra="x" * 4_000_000))
+            assert (good.status_code, long.status_code) == (200, 413)
+
+
+class Reads(ScriptedEngine):
+    """Needs long to read a prompt: until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: ANSWER)
+        self.begun, self.let = threading.Event(), threading.Event()
+
+    def encode(self, messages: Any) -> tuple[int, ...]:
+        self.begun.set()
+        assert self.let.wait(20)
+        return ()
+
+
+def test_reading_a_long_prompt_holds_nobody_up() -> None:
+    reads = Reads()
+    long = asked(messages=[{"role": "user", "content": "17 + 25 " * 10_000}])
+    with running(telling(reads)) as server, ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(server.post, long)
+        try:
+            assert reads.begun.wait(20)
+            health = httpx2.get(server.url.removesuffix("/v1") + "/healthz", timeout=5)
+        finally:
+            reads.let.set()
+        assert health.json()["inside"] == 1
+        assert reply.result().status_code == 200
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", f"Basic {KEY}", "Bearer", f"Bearer x{KEY}"])
@@ -464,7 +572,7 @@ class Tells(ScriptedEngine):
         return await super().generate(replace(request, on_text=None))
 
 
-def telling(engine: Tells) -> TeamBackend:
+def telling(engine: ScriptedEngine) -> TeamBackend:
     team = TeamConfig.model_validate({"topology": "solo", "agents": {"actor": {}}})
     return backend(build_roster(team, {"actor": engine}))
 

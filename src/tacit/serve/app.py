@@ -40,6 +40,8 @@ class Limits:
     """Requests that may wait for a place."""
     deadline: float = 120.0
     """Seconds from a request's arrival to the end of its answer."""
+    headers: float = 20.0
+    """Seconds from a connection's beginning, or a request's first byte, to its last header."""
 
 
 class Service:

@@ -80,10 +80,7 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
 
 
 def _too_large(limit: int) -> Problem:
-    # what is left of the body is not read, so the connection is of no more use
-    return Problem(
-        413, f"the body is over the limit of {limit} bytes", headers={"connection": "close"}
-    )
+    return Problem(413, f"the body is over the limit of {limit} bytes")
 
 
 class RateLimit:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from tacit.errors import ConfigError
 from tacit.serve.app import Service
+from tacit.serve.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ async def serve(
     """Serve until `asked` is released; releasing it again ends the grace."""
     config = uvicorn.Config(
         app,
+        http=type("LimitedConnection", (Connection,), {"limits": service.limits}),
         lifespan="off",
         log_config=None,
         access_log=False,
