@@ -80,6 +80,31 @@ def test_silence_is_the_marker_as_it_is_spelled_then_the_end(chat: Chat) -> None
     assert chat.decode([*marker, end]) == SILENCE_MARKER
 
 
+def test_silence_ends_as_the_template_ends_a_turn_and_not_as_the_tokenizer_says() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.eos_token = "<|pad|>"
+    assert Chat(tokenizer, "tiny", [END]).silence_ids()[-1] == END
+
+
+def test_silence_ends_where_the_engine_stops() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.eos_token = "<|pad|>"
+    chat = Chat(tokenizer, "tiny")
+    assert chat.end_of_turn == END
+    assert chat.silence_ids()[-1] == tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("after", "end"), [("<|im_end|>", END), ("\n <|im_end|>\n", END), ("\n\n", None)]
+)
+def test_the_end_of_a_turn_is_what_the_template_writes_after_an_answer(
+    after: str, end: int | None
+) -> None:
+    written = after.replace("\n", "\\n")
+    template = "{% for m in messages %}{{ m.content + '" + written + "' }}{% endfor %}"
+    assert Chat(tiny_tokenizer(template), "tiny").end_of_turn == end
+
+
 def test_a_marker_that_is_one_token_stays_one_token() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.add_tokens([SILENCE_MARKER])

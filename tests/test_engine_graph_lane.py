@@ -83,7 +83,8 @@ def computed(pack: list[Any]) -> None:
 
 
 def even_odds(marker: tuple[int, ...]) -> SilenceOdds:
-    return SilenceOdds(marker, (-1.0,) * len(marker), (*(-0.5,) * len(marker), -torch.inf))
+    rest = (*(-0.5,) * len(marker), -torch.inf)
+    return SilenceOdds(marker[:-1], marker[-1:], (-1.0,) * len(marker), (-1.0,), rest)
 
 
 def tickets(count: int, silent: tuple[int, ...] = (), tokens: int = 20) -> list[Ticket]:

@@ -173,7 +173,9 @@ async def test_other_ends_of_the_generation_config_count_too() -> None:
     assert {got.ids[-1] for got in completions if got.stop is Stop.EOS} == {EOS, 4}
 
 
-def brute_force(loaded: LoadedModel, length: int) -> dict[tuple[int, ...], float]:
+def brute_force(
+    loaded: LoadedModel, length: int, ends: tuple[int, ...] = (EOS,)
+) -> dict[tuple[int, ...], float]:
     """log π of everything the model of eight tokens can say within the length."""
     spoken = {}
     for n in range(1, length + 1):
@@ -185,7 +187,7 @@ def brute_force(loaded: LoadedModel, length: int) -> dict[tuple[int, ...], float
         logp = logits.double().log_softmax(-1)[:, 2:-1]
         chosen = logp.gather(-1, torch.tensor(tried)[..., None]).sum((1, 2)).tolist()
         for ids, logprob in zip(tried, chosen, strict=True):
-            if EOS not in ids[:-1] and (ids[-1] == EOS or n == length):
+            if not {*ends} & {*ids[:-1]} and (ids[-1] in ends or n == length):
                 spoken[ids] = logprob
     return spoken
 
@@ -212,19 +214,23 @@ async def test_silence_and_speech_against_everything_that_can_be_said(
                 assert choice is not Choice.SILENT
 
 
-async def test_speech_is_drawn_as_often_as_it_should() -> None:
+@pytest.mark.parametrize("ends", [(EOS,), (EOS, 5)], ids=["one end", "two ends"])
+async def test_speech_is_drawn_as_often_as_it_should(ends: tuple[int, ...]) -> None:
     loaded = tiny_model(vocab=8)
-    said = brute_force(loaded, 2)
+    said = brute_force(loaded, 2, ends)
     silence = max((ids for ids in said if ids[-1] == EOS and len(ids) == 2), key=said.__getitem__)
+    silences = [(silence[0], end) for end in ends]
+    loaded.module.generation_config.eos_token_id = list(ends)
     engine = LocalEngine(loaded, rows=64)
-    n, p = 1500, math.exp(said[silence])
+    n, p = 1500, math.fsum(math.exp(said[ids]) for ids in silences)
     for choice in (Choice.FREE, Choice.SPEAK, Choice.FLOOR):
         rule = SilenceRule(ids=silence, choice=choice, floor=0.3)
         requests = [request(seed=seed, max_tokens=2, silence=rule) for seed in range(n)]
         drawn = [got.ids for got in await all_at_once(engine, requests)]
         silent = {Choice.FREE: p, Choice.SPEAK: 0.0, Choice.FLOOR: max(p, 0.3)}[choice]
         for ids, logprob in said.items():
-            share = silent if ids == silence else math.exp(logprob) * (1 - silent) / (1 - p)
+            chosen = silent / p if ids in silences else (1 - silent) / (1 - p)
+            share = math.exp(logprob) * chosen
             spread = 5 * math.sqrt(n * share * (1 - share)) + 1
             assert abs(drawn.count(ids) - n * share) <= spread, (choice, ids)
     await engine.close()
@@ -241,11 +247,16 @@ async def test_greedy_speech_is_the_likeliest_that_is_not_silence(
     assert got.silence_logprob is not None
 
 
-async def test_nothing_but_silence_left_is_an_error(engine: LocalEngine) -> None:
+async def test_nothing_but_silence_left_is_an_error(
+    loaded: LoadedModel, engine: LocalEngine
+) -> None:
     likeliest = (await engine.generate(request(temperature=0.0, max_tokens=1))).ids[0]
+    loaded.module.generation_config.eos_token_id = likeliest
+    ending = LocalEngine(loaded, rows=4)
     rule = SilenceRule(ids=(likeliest,), choice=Choice.SPEAK)
     with pytest.raises(EngineError, match="nothing to say but silence"):
-        await engine.generate(request(top_k=1, silence=rule))
+        await ending.generate(request(top_k=1, silence=rule))
+    await ending.close()
 
 
 async def test_lengths_are_checked_before_any_forward_pass() -> None:

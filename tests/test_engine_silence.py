@@ -15,8 +15,10 @@ from tacit.engine.silence import (
 )
 from tacit.types import Choice
 
-EOS = 0
-SILENCE = (2, 1, EOS)
+EOS, OTHER_END = 0, 3
+MARKER = (2, 1)
+SILENCE = (*MARKER, EOS)
+ENDS = [(EOS,), (EOS, OTHER_END)]
 
 
 def markov(seed: int, vocab: int = 4) -> torch.Tensor:
@@ -25,9 +27,9 @@ def markov(seed: int, vocab: int = 4) -> torch.Tensor:
     return (torch.randn(vocab + 1, vocab, generator=generator, dtype=torch.float64)).log_softmax(-1)
 
 
-def odds_of(logp: torch.Tensor) -> SilenceOdds:
+def odds_of(logp: torch.Tensor, ends: tuple[int, ...] = (EOS,)) -> SilenceOdds:
     stacked = torch.stack([logp[-1], logp[SILENCE[0]], logp[SILENCE[1]]])
-    return silence_odds(stacked[None], SILENCE)[0]
+    return silence_odds(stacked[None], MARKER, ends)[0]
 
 
 def sequence_logprob(
@@ -44,30 +46,47 @@ def sequence_logprob(
     return total
 
 
-def ended(length: int, vocab: int = 4) -> list[tuple[int, ...]]:
-    """All sequences that end with EOS within the length, or are cut there."""
+def ended(length: int, ends: tuple[int, ...] = (EOS,), vocab: int = 4) -> list[tuple[int, ...]]:
+    """All sequences that end with one of the ends within the length, or are cut there."""
     whole: list[tuple[int, ...]] = []
     for n in range(1, length + 1):
         for tokens in itertools.product(range(vocab), repeat=n):
-            inside = EOS not in tokens[:-1]
-            if inside and (tokens[-1] == EOS or n == length):
+            inside = not {*ends} & {*tokens[:-1]}
+            if inside and (tokens[-1] in ends or n == length):
                 whole.append(tokens)
     return whole
 
 
+@pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("seed", range(5))
-def test_speech_is_the_policy_given_that_it_is_not_silence(seed: int) -> None:
+def test_speech_is_the_policy_given_that_it_is_not_silence(
+    seed: int, ends: tuple[int, ...]
+) -> None:
     logp = markov(seed)
-    odds = odds_of(logp)
-    p = math.exp(sequence_logprob(logp, SILENCE, None))
+    odds = odds_of(logp, ends)
+    p = sum(math.exp(sequence_logprob(logp, (*MARKER, end), None)) for end in ends)
     assert math.exp(odds.logprob) == pytest.approx(p, rel=1e-12)
     total = 0.0
-    for tokens in ended(4):
+    for tokens in ended(4, ends):
         q = math.exp(sequence_logprob(logp, tokens, odds))
         pi = math.exp(sequence_logprob(logp, tokens, None))
-        assert q == pytest.approx(0.0 if tokens == SILENCE else pi / (1 - p), rel=1e-9)
+        silent = tokens[:-1] == MARKER and tokens[-1] in ends
+        assert q == pytest.approx(0.0 if silent else pi / (1 - p), rel=1e-9)
         total += q
     assert total == pytest.approx(1.0, rel=1e-9)
+
+
+def test_silence_is_written_with_each_end_as_often_as_the_model_would() -> None:
+    logp = markov(1)
+    odds = odds_of(logp, (EOS, OTHER_END))
+    n = 4000
+    drawn = [odds.silent(seed) for seed in range(n)]
+    for end, logprob in zip(odds.ends, odds.end_logprobs, strict=True):
+        expected = math.exp(logprob - odds.logprobs[-1])
+        share = sum(ids == (*MARKER, end) for ids, _ in drawn) / n
+        assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / n)
+    for ids, logprobs in drawn[:50]:
+        assert math.fsum(logprobs) == pytest.approx(sequence_logprob(logp, ids, None))
 
 
 @pytest.mark.parametrize("margin", [0.0, 10.0, 40.0, 300.0])
@@ -77,7 +96,7 @@ def test_the_conditioned_distribution_sums_to_one_even_where_silence_is_certain(
     logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     logits[torch.arange(3), torch.tensor(SILENCE)] += margin
     logp = logits.log_softmax(-1)
-    odds = silence_odds(logp[None], SILENCE)[0]
+    odds = silence_odds(logp[None], MARKER, (EOS,))[0]
     for j in range(3):
         row = logp[j].clone()
         condition_on_speech(row, odds, j)
@@ -88,31 +107,37 @@ def test_the_conditioned_distribution_sums_to_one_even_where_silence_is_certain(
 
 def test_the_rest_is_hand_computed() -> None:
     logp = torch.tensor([[0.5, 0.5], [0.2, 0.8]], dtype=torch.float64).log()
-    odds = silence_odds(logp[None], (1, 0))[0]
+    odds = silence_odds(logp[None], (1,), (0,))[0]
     assert [math.exp(x) for x in odds.log_rest] == pytest.approx([0.9, 0.8, 0.0])
     assert math.exp(odds.log_q_marker(0)) == pytest.approx((0.5 - 0.1) / 0.9)
 
 
+@pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_markers_own_logprobs_tell_the_same_odds(seed: int) -> None:
-    odds = odds_of(markov(seed))
-    again = marker_odds(odds.logprobs, SILENCE)
+def test_the_markers_own_logprobs_tell_the_same_odds(seed: int, ends: tuple[int, ...]) -> None:
+    odds = odds_of(markov(seed), ends)
+    again = marker_odds(odds.logprobs[:-1], odds.end_logprobs, MARKER, ends)
     assert again.log_rest[:-1] == pytest.approx(odds.log_rest[:-1], rel=1e-9)
     assert again.log_rest[-1] == -math.inf
 
 
 def test_a_marker_certain_to_single_precision_leaves_something_to_say() -> None:
-    odds = marker_odds((0.0, 0.0), (1, 2))
+    odds = marker_odds((0.0,), (0.0,), (1,), (2,))
     assert odds.logprob == 0.0
     assert math.exp(odds.log_rest[0]) == pytest.approx(2.0**-23)
     assert math.exp(odds.log_q_marker(0)) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_message_drawn_elsewhere_is_told_as_one_drawn_here(seed: int) -> None:
+def test_a_message_drawn_elsewhere_is_told_as_one_drawn_here(
+    seed: int, ends: tuple[int, ...]
+) -> None:
     logp = markov(seed)
-    odds = odds_of(logp)
-    for tokens in ended(4):
+    odds = odds_of(logp, ends)
+    for tokens in ended(4, ends):
+        if tokens[:-1] == MARKER and tokens[-1] in ends:
+            continue
         logprobs = [logp[last][t].item() for last, t in zip((-1, *tokens), tokens, strict=False)]
         free = along_marker(tokens, logprobs, odds, spoken=False)
         assert free == pytest.approx(tuple(logprobs))
@@ -123,7 +148,7 @@ def test_a_message_drawn_elsewhere_is_told_as_one_drawn_here(seed: int) -> None:
 def test_a_floor_keeps_either_choice_alive() -> None:
     n = 4000
     for logprob, expected in ((-30.0, 0.1), (-1e-9, 0.9), (math.log(0.4), 0.4)):
-        odds = SilenceOdds((5,), (logprob,), (0.0, -math.inf))
+        odds = SilenceOdds((), (5,), (logprob,), (logprob,), (0.0, -math.inf))
         rule = SilenceRule(ids=(5,), choice=Choice.FLOOR, floor=0.1)
         silent = sum(decide(rule, odds, seed) is Choice.SILENT for seed in range(n))
         assert abs(silent - n * expected) < 4 * math.sqrt(n * expected * (1 - expected))
@@ -131,5 +156,5 @@ def test_a_floor_keeps_either_choice_alive() -> None:
 
 @pytest.mark.parametrize("choice", [Choice.FREE, Choice.SPEAK, Choice.SILENT])
 def test_other_choices_are_not_drawn(choice: Choice) -> None:
-    odds = SilenceOdds((5,), (-1.0,), (-0.4, -math.inf))
+    odds = SilenceOdds((), (5,), (-1.0,), (-1.0,), (-0.4, -math.inf))
     assert decide(SilenceRule(ids=(5,), choice=choice), odds, seed=1) is choice

@@ -24,17 +24,18 @@ from tacit.errors import ConfigError, EngineError, PromptTooLong
 from tacit.types import Choice, Stop
 from tiny_models import tiny_tokenizer
 
-CHAT = Chat(tiny_tokenizer(), "chain")
+OTHER_END = 250
+CHAT = Chat(tiny_tokenizer(), "chain", OTHER_END)
 MARKER = CHAT.silence_ids()
 WORDS = (200, 201)
 PROMPT = (7, 8, 9)
 
 
-def chain(seed: int, lean: float = 2.0) -> torch.Tensor:
+def chain(seed: int, lean: float = 3.0) -> torch.Tensor:
     """log π(next | last) of a chain that knows a few tokens and leans towards the marker."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.full((300, 300), -torch.inf, dtype=torch.float64)
-    known = [*dict.fromkeys(MARKER), *WORDS]
+    known = [*dict.fromkeys(MARKER), OTHER_END, *WORDS]
     logits[:, known] = torch.randn(300, len(known), generator=generator, dtype=torch.float64)
     for last, following in zip((PROMPT[-1], *MARKER), MARKER, strict=False):
         logits[last, following] += lean
@@ -62,7 +63,7 @@ class ChainServer:
         *,
         seed: int,
         stops: frozenset[int],
-        banned: int | None = None,
+        banned: Sequence[int] = (),
         adapter: Any = None,
     ) -> Drawn:
         self.asked["draw"] += 1
@@ -75,9 +76,8 @@ class ChainServer:
         logprobs: list[float] = []
         while len(drawn) < sampling.max_tokens and not (drawn and drawn[-1] in stops):
             row = tempered(table[[*ids, *drawn][-1]], sampling)
-            if banned is not None:
-                row[banned] = -torch.inf
-                row = row.log_softmax(-1)
+            row[list(banned)] = -torch.inf
+            row = row.log_softmax(-1)
             greedy = sampling.temperature == 0.0
             one = row.argmax() if greedy else torch.multinomial(row.exp(), 1, generator=generator)
             drawn.append(int(one))
@@ -136,6 +136,15 @@ def log_pi(table: torch.Tensor, ids: Sequence[int]) -> list[float]:
     return [float(table[last, token]) for last, token in zip(before, ids, strict=False)]
 
 
+def is_silent(ids: tuple[int, ...]) -> bool:
+    return ids[:-1] == MARKER[:-1] and ids[-1] in CHAT.eos_ids
+
+
+def log_silence(table: torch.Tensor) -> float:
+    each = [math.fsum(log_pi(table, (*MARKER[:-1], end))) for end in CHAT.eos_ids]
+    return math.log(math.fsum(map(math.exp, each)))
+
+
 async def many(engine: VllmEngine, make: Callable[[int], Request], count: int) -> list[Completion]:
     return list(await asyncio.gather(*(engine.generate(make(seed)) for seed in range(count))))
 
@@ -162,15 +171,15 @@ async def test_speech_is_drawn_from_the_policy_given_that_it_is_not_silence(
     server = ChainServer(chain(0))
     engine = engine_of(server)
     table = (server.table / temperature).log_softmax(-1)
-    log_p = math.fsum(log_pi(table, MARKER))
+    log_p = log_silence(table)
     assert 0.2 < math.exp(log_p) < 0.9, "the chain should often be silent"
     done = await many(
         engine, lambda seed: request(Choice.SPEAK, seed=seed, temperature=temperature), n
     )
-    assert server.asked["weigh"] == 1, "one prompt is weighed once"
+    assert server.asked["weigh"] == 1 + len(CHAT.eos_ids), "one prompt is weighed once"
     assert server.asked["draw"] > n, "some free draws were silent"
     for one in done:
-        assert one.ids != MARKER
+        assert not is_silent(one.ids)
         assert one.silence_logprob == pytest.approx(log_p)
         expected = math.fsum(log_pi(table, one.ids)) - math.log1p(-math.exp(log_p))
         assert math.fsum(one.logprobs) == pytest.approx(expected)
@@ -186,8 +195,8 @@ async def test_what_is_drawn_freely_is_the_policys_own() -> None:
     table, n = chain(1), 3000
     engine = engine_of(ChainServer(table))
     done = await many(engine, lambda seed: request(Choice.FREE, seed=seed), n)
-    log_p = math.fsum(log_pi(table, MARKER))
-    silent = sum(one.ids == MARKER for one in done)
+    log_p = log_silence(table)
+    silent = sum(is_silent(one.ids) for one in done)
     assert abs(silent - n * math.exp(log_p)) < 5 * math.sqrt(n * math.exp(log_p))
     for one in done:
         assert one.logprobs == pytest.approx(tuple(log_pi(table, one.ids)))
@@ -199,8 +208,8 @@ async def test_silence_that_is_played_costs_no_draw() -> None:
     table = chain(0)
     server = ChainServer(table)
     done = await engine_of(server).generate(request(Choice.SILENT))
-    assert done.ids == MARKER and done.text == "<silent>" and done.stop is Stop.EOS
-    assert done.logprobs == pytest.approx(tuple(log_pi(table, MARKER)))
+    assert is_silent(done.ids) and done.text == "<silent>" and done.stop is Stop.EOS
+    assert done.logprobs == pytest.approx(tuple(log_pi(table, done.ids)))
     assert server.asked["draw"] == 0
 
 
@@ -208,7 +217,7 @@ async def test_a_floored_choice_keeps_both_alive() -> None:
     n = 1000
     engine = engine_of(ChainServer(chain(0, lean=20.0)))
     done = await many(engine, lambda seed: request(Choice.FLOOR, seed=seed), n)
-    spoken = sum(one.ids != MARKER for one in done)
+    spoken = sum(not is_silent(one.ids) for one in done)
     assert abs(spoken - 0.1 * n) < 5 * math.sqrt(0.1 * n), "silence is all but certain otherwise"
 
 
@@ -217,7 +226,7 @@ async def test_greedy_speech_takes_the_likeliest_token_at_each_step(seed: int) -
     table = chain(seed, lean=1.0 + seed)
     done = await engine_of(ChainServer(table)).generate(request(Choice.SPEAK, temperature=0.0))
     along = torch.stack([table[last] for last in (PROMPT[-1], *MARKER[:-1])])
-    odds = silence_odds(along[None], MARKER)[0]
+    odds = silence_odds(along[None], MARKER[:-1], sorted(CHAT.eos_ids))[0]
     ids: list[int] = []
     while len(ids) < len(MARKER) + 2 and not (ids and ids[-1] in CHAT.eos_ids):
         row = table[[*PROMPT, *ids][-1]].clone()
@@ -239,7 +248,7 @@ async def test_new_weights_speak_under_their_version(whole: bool) -> None:
         await engine.refresh(1)
     second = await engine.generate(greedy)
     assert (first.version, second.version) == (0, 1)
-    assert second.silence_logprob == pytest.approx(math.fsum(log_pi(chain(5), MARKER)))
+    assert second.silence_logprob == pytest.approx(log_silence(chain(5)))
     assert second.logprobs == pytest.approx(tuple(log_pi(chain(5), second.ids)))
     if not whole:
         assert (await frozen.generate(greedy)).logprobs == first.logprobs

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from learn_parts import EOS, MARKER, ids
+from learn_parts import EOS, MARKER, ids, make_policies, make_updater
 from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.learn import score as scoring
+from tacit.learn.batch import Choice as ChoiceRow
 from tacit.learn.score import compile_forward, score
 from tacit.learn.silence import conditioned_logprobs, shared_prefix
 from tacit.types import ChatMessage, Choice
@@ -188,6 +189,34 @@ async def test_the_engine_and_the_trainer_agree_on_the_pocket_model(choice: Choi
     for one, row in zip(done, logprobs, strict=True):
         assert row[: len(one.ids)].tolist() == pytest.approx(one.logprobs, abs=2e-4)
         assert one.silence_logprob == pytest.approx(float(marked.sum()), abs=2e-4)
+
+
+async def test_silence_with_any_end_is_one_event_to_engine_and_trainer() -> None:
+    loaded = tiny_model()
+    loaded.module.generation_config.eos_token_id = [EOS, 0, 1]
+    policy = make_policies(base=loaded)["team"]
+    engine = LocalEngine(policy.loaded, rows=8, activate=policy.on)
+    prompt, marker = ids(3, 8), engine.silence_ids()
+    try:
+        done = await engine.generate(
+            Request(
+                messages=(),
+                prompt_ids=prompt,
+                sampling=Sampling(temperature=1.0, max_tokens=8),
+                silence=SilenceRule(ids=marker, choice=Choice.SILENT),
+            )
+        )
+    finally:
+        await engine.close()
+    with torch.no_grad():
+        each = score(loaded.module, [(prompt, (*marker[:-1], end)) for end in (EOS, 0, 1)])
+    whole = float(each.logprobs_BT.sum(-1).logsumexp(0))
+    assert whole > float(each.logprobs_BT.sum(-1).max()) + 0.01, "one end is all there is"
+    assert done.silence_logprob == pytest.approx(whole, abs=1e-4)
+    assert done.ids[:-1] == marker[:-1] and done.ids[-1] in (EOS, 0, 1)
+    choice = ChoiceRow(policy="team", prompt_ids=prompt, marker_ids=done.ids, log_p=0.0, gain=0.1)
+    (seen,) = make_updater(policy).chooser.present([choice], 1000)
+    assert seen.log_p == pytest.approx(whole, abs=1e-4)
 
 
 def test_the_marker_is_scored_as_any_message() -> None:

@@ -19,7 +19,7 @@ from tacit.runfolder import EPISODE, RunFolder
 from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Seat, Setting, Team
-from tacit.types import Choice, Grade, Message, Task
+from tacit.types import Choice, Episode, Grade, Message, Task
 
 SUM = Task(id="sum/2", question="What is 31 + 25?", answer="56", grader="math", level="easy")
 
@@ -183,10 +183,10 @@ async def test_a_call_records_whether_it_could_have_been_silent(prompts: str) ->
 
 
 class Speller(ScriptedEngine):
-    """Says the marker's text with tokens of its choice."""
+    """Says a text, the marker unless told, with tokens of its choice."""
 
-    def __init__(self, *ids: int) -> None:
-        super().__init__(lambda request: SILENT)
+    def __init__(self, *ids: int, text: str = SILENT) -> None:
+        super().__init__(lambda request: text)
         self.ids = ids
 
     def silence_ids(self) -> tuple[int, ...]:
@@ -197,26 +197,48 @@ class Speller(ScriptedEngine):
         return replace(said, ids=self.ids, logprobs=(-1.0,) * len(self.ids))
 
 
-@pytest.mark.parametrize(
-    ("ids", "choice", "silent"),
-    [
-        ((5, 6, 0), Choice.FLOOR, True),
-        ((5, 7, 8, 0), Choice.FLOOR, False),
-        ((5, 7, 8, 0), Choice.FREE, False),
-    ],
-    ids=["the marker", "another spelling, drawn as speech", "another spelling when measured"],
-)
-async def test_a_choice_to_speak_cannot_be_escaped_by_spelling(
-    ids: tuple[int, ...], choice: Choice, silent: bool
-) -> None:
+async def spelled(choice: Choice, *ids: int, text: str = SILENT) -> tuple[Episode, str]:
+    """A hint in these tokens; the episode, and what the Actor was shown."""
     config = TeamConfig(
         topology="hint_actor", agents={"hinter": AgentConfig(), "actor": AgentConfig()}
     )
-    roster = build_roster(config, {"hinter": Speller(*ids), "actor": ScriptedEngine(["x"])})
-    episode = await play(roster, TASK, Setting(choices={"hinter": choice}, floor=0.1))
-    hint, answer = episode.calls
-    assert hint.silent is silent and episode.turns == (1 if silent else 2)
-    assert (SILENT in answer.messages[-1].content) is not silent
+    engines = {"hinter": Speller(*ids, text=text), "actor": ScriptedEngine(["x"])}
+    setting = Setting(choices={"hinter": choice}, floor=0.1)
+    episode = await play(build_roster(config, engines), TASK, setting)
+    return episode, episode.calls[1].messages[-1].content
+
+
+@pytest.mark.parametrize("text", [SILENT, f" {SILENT}"], ids=["read", "misread"])
+@pytest.mark.parametrize("end", [0, 9], ids=["the turn's end", "another end"])
+async def test_ids_alone_decide_what_silence_is(text: str, end: int) -> None:
+    """A tokenizer may give the marker back with a blank before it."""
+    episode, shown = await spelled(Choice.SILENT, 5, 6, end, text=text)
+    assert episode.calls[0].silent and episode.turns == 1
+    assert "<hint>" not in shown
+
+
+@pytest.mark.parametrize("choice", [Choice.FLOOR, Choice.FREE])
+async def test_a_marker_in_other_tokens_reaches_nobody_and_is_speech_to_the_learner(
+    choice: Choice,
+) -> None:
+    episode, shown = await spelled(choice, 5, 7, 8, 0)
+    hint, _ = episode.calls
+    assert not hint.silent and hint.unheard and hint.logprobs == (-1.0,) * 4
+    assert episode.turns == 1 and "<hint>" not in shown
+
+
+@pytest.mark.parametrize("tail", [SILENT, f" {SILENT}\n", f"{SILENT} {SILENT}"])
+async def test_a_message_is_cut_off_at_the_marker_that_it_ends_in(tail: str) -> None:
+    episode, shown = await spelled(Choice.FREE, 5, 7, 0, text=f"Four inches. {tail}")
+    hint, _ = episode.calls
+    assert not hint.silent and not hint.unheard and episode.turns == 2
+    assert "<hint>\nFour inches.\n</hint>" in shown
+    assert hint.text.endswith(tail), "the record has what was said"
+
+
+async def test_a_marker_inside_a_message_stays() -> None:
+    _, shown = await spelled(Choice.FREE, 5, 7, 0, text=f"{SILENT} is not my answer")
+    assert "is not my answer\n</hint>" in shown
 
 
 async def test_only_a_trained_agents_calls_name_the_policy() -> None:

@@ -117,6 +117,8 @@ class Call:
     silent: bool = False
     may_be_silent: bool | None = None
     """Whether silence was allowed; None, as in older run folders, is told from the rest."""
+    unheard: bool = False
+    """Speech that was delivered to nobody: the silence marker, but not in its own tokens."""
     choice: Choice = Choice.FREE
     silence_logprob: float | None = None
     """log π(silence | prompt), where silence was allowed and the engine can say."""
@@ -131,6 +133,10 @@ class Call:
     fingerprint: str = ""
     reused: bool = False
     """Answered by an answer kept from before: its tokens count as ever, nothing was paid."""
+
+    @property
+    def is_turn(self) -> bool:
+        return not (self.silent or self.unheard)
 
     def __post_init__(self) -> None:
         if self.may_be_silent is None:
@@ -205,7 +211,7 @@ class Episode:
 
     @property
     def turns(self) -> int:
-        return sum(not call.silent for call in self.calls)
+        return sum(call.is_turn for call in self.calls)
 
     @property
     def path_tokens(self) -> int:

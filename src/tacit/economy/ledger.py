@@ -112,7 +112,7 @@ def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> lis
             model=model,
             calls=len(mine),
             choices=sum(bool(call.may_be_silent) for call in mine),
-            turns=sum(not call.silent for call in mine),
+            turns=sum(call.is_turn for call in mine),
             usage=sum((call.usage for call in mine), Usage()),
             money=sum(map(prices.cost, mine)) if prices else None,
         )

@@ -31,7 +31,9 @@ class SilenceRule:
     """That an agent may be silent in this call, and how the choice is made."""
 
     ids: tuple[int, ...] = ()
-    """Canonical ids of the marker, then end-of-sequence; empty for text-only engines."""
+    """The marker's canonical ids, then the end of a turn; empty for text-only engines.
+
+    The marker and any other id at which the engine stops is silence too."""
     choice: Choice = Choice.FREE
     floor: float = 0.0
 
@@ -80,7 +82,7 @@ class Engine(Protocol):
         ...
 
     def silence_ids(self) -> tuple[int, ...]:
-        """Canonical ids of the silence marker, then end-of-sequence; empty if text-only."""
+        """The marker's canonical ids, then the end of a turn; empty if text-only."""
         ...
 
     async def generate(self, request: Request) -> Completion: ...
@@ -106,6 +108,13 @@ class TrainedEngine(Engine, Protocol):
 def is_silence(text: str) -> bool:
     """Whether a message is exactly the marker. Empty or garbled text is not silence."""
     return text == SILENCE_MARKER
+
+
+def without_marker(text: str) -> str:
+    """The text up to the markers that it ends in; as it is where it ends in none."""
+    while (bare := text.rstrip()).endswith(SILENCE_MARKER):
+        text = bare.removesuffix(SILENCE_MARKER).rstrip()
+    return text
 
 
 def derive_seed(*parts: int | str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from tacit.engine.base import Completion, Request
-from tacit.engine.chat import Chat
+from tacit.engine.chat import chat_of
 from tacit.engine.check import check_request
 from tacit.engine.lane import Lane
 from tacit.engine.listener import Listeners
@@ -86,8 +86,7 @@ class LocalEngine:
         self._context = _context(loaded.module, context)
         self._activate = activate
         self._adopt = adopt
-        eos = getattr(loaded.module.generation_config, "eos_token_id", None)
-        self._chat = Chat(loaded.tokenizer, loaded.name, eos)
+        self._chat = chat_of(loaded)
         self._listeners = Listeners(self._chat)
         self._inbox: deque[Ticket] = deque()
         self._lanes: dict[int, AnyLane] = {}

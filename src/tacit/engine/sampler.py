@@ -19,6 +19,11 @@ def uniforms(seeds: Tensor, counters: Tensor) -> Tensor:
     return _shift(bits, 12).double() * 2.0**-52
 
 
+def uniform(seed: int, counter: int) -> float:
+    """`uniforms` of one pair."""
+    return float(uniforms(torch.tensor([seed]), torch.tensor([counter])).item())
+
+
 def _mix(z: Tensor) -> Tensor:
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2

@@ -49,7 +49,7 @@ class Ticket:
             return
         settings = equal_rows(len(rule.ids), request.sampling, request.seed, logits_NV.device)
         logp_1NV = log_distribution(logits_NV, settings)[None]
-        self.settle(silence_odds(logp_1NV, rule.ids)[0])
+        self.settle(silence_odds(logp_1NV, rule.ids[:-1], sorted(self.eos_ids))[0])
         if not self.done:
             self._marker_logits_NV = logits_NV
 
@@ -62,8 +62,8 @@ class Ticket:
         if self.choice is Choice.SPEAK and odds.log_rest[0] == -math.inf:
             raise EngineError("top-p or top-k leaves nothing to say but silence; use wider ones")
         if self.choice is Choice.SILENT:
-            self.ids, self.logprobs = list(rule.ids), list(odds.logprobs)
-            self.stop = Stop.EOS
+            ids, logprobs = odds.silent(self.request.seed)
+            self.ids, self.logprobs, self.stop = list(ids), list(logprobs), Stop.EOS
 
     def marker_logits(self) -> Tensor | None:
         """The next token's logits, where they are known from weighing silence.

@@ -4,7 +4,7 @@ The trainer keeps its own copy of what learns and hands it over after each step 
 seed gives one transcript as far as vLLM's kernels compute the same in batches of any size, which on
 most machines is not to the last bit. Not covered: saying the text piece by piece.
 
-π(silence) is what the marker's tokens have after the prompt and after each other, asked for once a
+π(silence) is what the marker's tokens and then the ends have after the prompt, asked for once a
 prompt. Speech is first drawn freely, and again where that came out silent, now by choosing where to
 leave the marker: π(y) + p·q(y) = q(y), so together it is drawn from q.
 """
@@ -14,6 +14,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.chat import Chat
 from tacit.engine.check import check_request
 from tacit.engine.load import default_rows, load_tokenizer, model_folder, reading
-from tacit.engine.sampler import uniforms
+from tacit.engine.sampler import uniform
 from tacit.engine.silence import SilenceOdds, along_marker, decide, log_others, marker_odds
 from tacit.engine.vllm_server import Drawn, Export, Server, VllmServer
 from tacit.errors import EngineError
@@ -152,8 +153,12 @@ class VllmEngine:
     async def _weigh(
         self, prompt: tuple[int, ...], marker: tuple[int, ...], sampling: Sampling
     ) -> SilenceOdds:
-        logprobs = await self._server.weigh(prompt, marker, sampling, adapter=self._adapter)
-        return marker_odds(logprobs, marker)
+        marker, ends = marker[:-1], tuple(sorted(self._chat.eos_ids))
+        weigh = partial(self._server.weigh, sampling=sampling, adapter=self._adapter)
+        logprobs, *last = await asyncio.gather(
+            weigh(prompt, marker), *(weigh((*prompt, *marker), (end,)) for end in ends)
+        )
+        return marker_odds(logprobs, [logprob for (logprob,) in last], marker, ends)
 
     async def _draw(self, request: Request, odds: SilenceOdds | None) -> Drawn:
         if odds is None:
@@ -161,33 +166,35 @@ class VllmEngine:
         assert request.silence is not None
         choice = decide(request.silence, odds, request.seed)
         if choice is Choice.SILENT:
-            return Drawn(odds.ids, odds.logprobs, Stop.EOS)
+            return Drawn(*odds.silent(request.seed), Stop.EOS)
         drawn = await self._go_on(request, (), request.seed)
         spoken = choice is Choice.SPEAK
-        if spoken and _must_leave(drawn.ids, odds.ids, request.sampling):
+        if spoken and _must_leave(drawn, odds, request.sampling):
             drawn = await self._leave(request, odds)
         return replace(drawn, logprobs=along_marker(drawn.ids, drawn.logprobs, odds, spoken=spoken))
 
     async def _leave(self, request: Request, odds: SilenceOdds) -> Drawn:
         """Draw a message given that it is not silence: how far along the marker, and then what."""
         greedy = request.sampling.temperature == 0.0
-        for j, marker in enumerate(odds.ids):
+        for j, aimed in enumerate([*((one,) for one in odds.marker), odds.ends]):
             log_follow = odds.log_q_marker(j)
-            if not greedy and _uniform(request.seed, j) < math.exp(log_follow):
+            if not greedy and uniform(request.seed, j) < math.exp(log_follow):
                 continue
-            first = await self._other(request, odds.ids[:j], marker)
+            first = await self._other(request, odds.marker[:j], aimed)
             logprob = first.logprobs[0] + log_others(odds.logprobs[j])
             if greedy and log_follow >= logprob - odds.log_rest[j]:
                 continue
             break
-        begun = Drawn((*odds.ids[:j], first.ids[0]), (*odds.logprobs[:j], logprob), first.stop)
+        begun = Drawn((*odds.marker[:j], first.ids[0]), (*odds.logprobs[:j], logprob), first.stop)
         if begun.stop is Stop.EOS or len(begun.ids) >= request.sampling.max_tokens:
             return begun
         rest = await self._go_on(request, begun.ids, derive_seed(request.seed, "rest"))
         return Drawn((*begun.ids, *rest.ids), (*begun.logprobs, *rest.logprobs), rest.stop)
 
-    async def _other(self, request: Request, after: tuple[int, ...], banned: int) -> Drawn:
-        """One token that is not the banned one."""
+    async def _other(
+        self, request: Request, after: tuple[int, ...], banned: tuple[int, ...]
+    ) -> Drawn:
+        """One token that is none of the banned ones."""
         return await self._server.draw(
             (*request.prompt_ids, *after),
             replace(request.sampling, max_tokens=1),
@@ -272,14 +279,11 @@ def _end_ids(folder: Path, architecture: Any) -> Any:
         return GenerationConfig.from_model_config(architecture).eos_token_id
 
 
-def _must_leave(ids: tuple[int, ...], marker: tuple[int, ...], sampling: Sampling) -> bool:
+def _must_leave(drawn: Drawn, odds: SilenceOdds, sampling: Sampling) -> bool:
     """Whether a free draw is not one of speech: silence, or a greedy one that follows the marker.
 
     Given speech the marker's tokens are less likely, so that the greedy choice may be another.
     """
-    greedy = sampling.temperature == 0.0
-    return ids[:1] == marker[:1] if greedy else ids == marker
-
-
-def _uniform(seed: int, counter: int) -> float:
-    return float(uniforms(torch.tensor([seed]), torch.tensor([counter])).item())
+    if sampling.temperature == 0.0:
+        return drawn.ids[:1] == odds.marker[:1]
+    return drawn.ids[:-1] == odds.marker and drawn.stop is Stop.EOS

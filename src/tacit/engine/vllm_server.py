@@ -53,7 +53,7 @@ class Server(Protocol):
         *,
         seed: int,
         stops: frozenset[int],
-        banned: int | None = None,
+        banned: Sequence[int] = (),
         adapter: Any = None,
     ) -> Drawn:
         """Go on after these ids. `banned` has probability 0, all the way."""
@@ -130,7 +130,7 @@ class VllmServer:
         *,
         seed: int,
         stops: frozenset[int],
-        banned: int | None = None,
+        banned: Sequence[int] = (),
         adapter: Any = None,
     ) -> Drawn:
         params = self._params(
@@ -138,7 +138,7 @@ class VllmServer:
             max_tokens=sampling.max_tokens,
             seed=seed,
             stop_token_ids=sorted(stops),
-            logit_bias=None if banned is None else {banned: -math.inf},
+            logit_bias=dict.fromkeys(banned, -math.inf) or None,
             logprobs=0,
         )
         output = (await self._ask(ids, params, adapter)).outputs[0]

@@ -18,7 +18,14 @@ from tacit.learn.gradients import accumulate
 from tacit.learn.memory import as_memory_allows, in_two
 from tacit.learn.policy import Policy
 from tacit.learn.score import score
-from tacit.learn.silence import ChoiceSettings, asked_change, choice_loss, silence_logit
+from tacit.learn.silence import (
+    ChoiceSettings,
+    any_end,
+    asked_change,
+    choice_loss,
+    silence_logit,
+    spelled,
+)
 
 MOST = 32
 """Contexts that one update is made from: with one for every episode, looking at all of them again
@@ -88,7 +95,10 @@ class _Contexts:
 
     def __init__(self, policy: Policy, choices: Sequence[Choice], tokens: int) -> None:
         self.policy = policy
-        self._asked = [(choice.prompt_ids, choice.marker_ids) for choice in choices]
+        self._asked = [
+            [(choice.prompt_ids, ids) for ids in spelled(choice.marker_ids, policy.ends)]
+            for choice in choices
+        ]
         self._parts = _parts(choices, tokens)
 
     def look(self, learn: Callable[[Tensor, list[int]], None] | None = None) -> Tensor:
@@ -96,8 +106,9 @@ class _Contexts:
 
         def one(part: list[int]) -> Tensor:
             with self.policy.on():
-                scores = score(self.policy.loaded.module, [self._asked[i] for i in part])
-            log_p_C = scores.logprobs_BT.sum(-1)
+                asked = [message for i in part for message in self._asked[i]]
+                scores = score(self.policy.loaded.module, asked)
+            log_p_C = any_end(scores.logprobs_BT, len(self.policy.ends)).sum(-1)
             if learn:
                 learn(log_p_C, part)
             return log_p_C.detach().float().cpu()

@@ -12,7 +12,7 @@ from tacit.learn.batch import Bundle, Choice, Ids, Row, bundle
 from tacit.learn.loss import BatchSizes
 from tacit.learn.memory import in_two
 from tacit.learn.score import score
-from tacit.learn.silence import conditioned_logprobs, shared_prefix
+from tacit.learn.silence import any_end, conditioned_logprobs, shared_prefix, spelled
 
 
 @dataclass(slots=True, eq=False)
@@ -81,12 +81,15 @@ def _outputs(micro: Micro) -> list[Ids]:
 
 
 def score_all(
-    micros: Sequence[Micro], module: Any, weights: AbstractContextManager[None]
+    micros: Sequence[Micro],
+    module: Any,
+    weights: AbstractContextManager[None],
+    ends: Sequence[int],
 ) -> list[Scored]:
     """Rows and markers in one forward pass; rows drawn given speech are conditioned on it."""
     messages = [
         [(row.prompt_ids, row.output_ids) for row in micro.rows]
-        + [(choice.prompt_ids, choice.marker_ids) for choice in micro.choices]
+        + [(c.prompt_ids, ids) for c in micro.choices for ids in spelled(c.marker_ids, ends)]
         for micro in micros
     ]
     with weights:
@@ -95,14 +98,16 @@ def score_all(
     for micro, some in zip(micros, messages, strict=True):
         width = max(map(len, _outputs(micro)))
         own = slice(first, first + len(some)), slice(width)
-        found.append(_conditioned(micro, *(one[own] for one in scores.tensors)))
+        found.append(_conditioned(micro, len(ends), *(one[own] for one in scores.tensors)))
         first += len(some)
     return found
 
 
-def _conditioned(micro: Micro, logprobs: Tensor, entropy: Tensor, mask: Tensor) -> Scored:
+def _conditioned(
+    micro: Micro, ends: int, logprobs: Tensor, entropy: Tensor, mask: Tensor
+) -> Scored:
     b, m = len(micro.rows), max((len(choice.marker_ids) for choice in micro.choices), default=0)
-    logprobs_BT, marker_CM = logprobs[:b], logprobs[b:, :m]
+    logprobs_BT, marker_CM = logprobs[:b], any_end(logprobs[b:, :m], ends)
     if micro.choices:
         logprobs_BT = _given_speech(micro, logprobs_BT, marker_CM)
     return Scored(logprobs_BT, entropy[:b], mask[:b], marker_CM.sum(-1))

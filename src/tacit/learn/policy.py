@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from tacit.config import Config, PolicyConfig, TeamConfig
+from tacit.engine.chat import chat_of
 from tacit.engine.load import LoadedModel
 from tacit.engine.lora import adapter_parameters, add_adapter, base_parameters, switched_on
 from tacit.errors import ConfigError, RunError
@@ -32,6 +33,8 @@ class Policy:
     """What learns, always float32: a step of 1e-5 would be lost in half precision."""
     live: Mapping[str, nn.Parameter] = field(repr=False)
     """What forward passes use: the same objects, or half-precision copies of them."""
+    ends: tuple[int, ...]
+    """Every id that ends a message, and so silence after its marker."""
 
     def on(self) -> AbstractContextManager[None]:
         """Forward passes inside use these weights."""
@@ -125,7 +128,13 @@ def _lora(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Poli
         raise ConfigError(f"policy.targets: `{base.name}` has no linear layer of these names")
     weights = adapter_parameters(base.module, name)
     return Policy(
-        name=name, base=base, loaded=base, config=config, parameters=weights, live=weights
+        name=name,
+        base=base,
+        loaded=base,
+        config=config,
+        parameters=weights,
+        live=weights,
+        ends=tuple(sorted(chat_of(base).eos_ids)),
     )
 
 
@@ -138,7 +147,15 @@ def _full(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Poli
         for name, weight in live.items()
     }
     copied = LoadedModel(module, base.tokenizer, base.name)
-    return Policy(name=name, base=base, loaded=copied, config=config, parameters=weights, live=live)
+    return Policy(
+        name=name,
+        base=base,
+        loaded=copied,
+        config=config,
+        parameters=weights,
+        live=live,
+        ends=tuple(sorted(chat_of(base).eos_ids)),
+    )
 
 
 def fingerprint(module: nn.Module) -> str:

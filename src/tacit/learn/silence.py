@@ -55,10 +55,26 @@ def silence_logit(log_p: Tensor) -> Tensor:
     return log_p - log_not_silent(log_p)
 
 
+def spelled(marker_ids: Sequence[int], ends: Sequence[int]) -> list[tuple[int, ...]]:
+    """Silence with each of the ends: what must be scored to know π(silence)."""
+    return [(*marker_ids[:-1], end) for end in ends]
+
+
+def any_end(logprobs_XM: Tensor, ends: int) -> Tensor:
+    """From the scores of C choices, each `spelled` with so many ends: [C, M], the last of any end.
+
+    A row sums to log π(silence).
+    """
+    if ends == 1:
+        return logprobs_XM
+    logprobs_CEM = logprobs_XM.reshape(-1, ends, logprobs_XM.shape[-1])
+    return torch.cat([logprobs_CEM[:, 0, :-1], logprobs_CEM[:, :, -1:].logsumexp(1)], dim=-1)
+
+
 def shared_prefix(output_ids: Sequence[int], marker_ids: Sequence[int]) -> int:
     """How many tokens a spoken message has in common with the marker before it leaves it."""
     shared = in_common(output_ids, marker_ids)
-    if shared == len(marker_ids):
+    if shared == len(marker_ids):  # with another end it could not have been drawn either
         raise ValueError("the message is the silence marker itself: it was not drawn given speech")
     return shared
 

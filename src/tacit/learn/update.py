@@ -198,7 +198,7 @@ class Updater:
         pieces = [micros[first : first + at_once] for first in range(0, len(micros), at_once)]
 
         def scored(some: list[Micro]) -> list[Scored]:
-            return score_all(some, module, self.policy.on())
+            return score_all(some, module, self.policy.on(), self.policy.ends)
 
         for some, scores in as_memory_allows(pieces, scored, in_two):
             for micro, one in zip(some, scores, strict=True):
@@ -248,7 +248,8 @@ class Updater:
         self.taken += 1
 
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
-        (scored,) = score_all([micro], self.policy.loaded.module, self.policy.on())
+        own = self.policy.loaded.module, self.policy.on(), self.policy.ends
+        (scored,) = score_all([micro], *own)
         if self.behind:
             micro.log_p = scored.log_p_C.tolist()
         device = scored.mask_BT.device
@@ -257,7 +258,8 @@ class Updater:
         reference_BT = None
         if self.loss.kl:
             with torch.no_grad():
-                reference_BT = score_all([micro], *self.policy.reference())[0].logprobs_BT
+                base = *self.policy.reference(), self.policy.ends
+                reference_BT = score_all([micro], *base)[0].logprobs_BT
         old_BT = scored.logprobs_BT.detach() if micro.old_BT is None else micro.old_BT
         inputs = LossInputs(
             logprobs_BT=scored.logprobs_BT,

@@ -12,10 +12,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tacit.config import AgentConfig
-from tacit.engine.base import Engine, Request, Sampling, SilenceRule, derive_seed, is_silence
+from tacit.engine.base import (
+    Completion,
+    Engine,
+    Request,
+    Sampling,
+    SilenceRule,
+    derive_seed,
+    is_silence,
+    without_marker,
+)
 from tacit.errors import Overflow, PromptTooLong
 from tacit.team.prompts import build, tell_of_silence
-from tacit.types import Call, ChatMessage, Choice, Message, Task
+from tacit.types import Call, ChatMessage, Choice, Message, Stop, Task
 
 Said = Message | str | Sequence[Message] | None
 LONG = 20_000
@@ -330,7 +339,7 @@ class Seat:
         branch.path_seconds += seconds
         # A server may cut a character in two, and half of one can be neither stored nor sent on.
         text = done.text.encode(errors="replace").decode()
-        silent = is_silence(text) and _chosen(request.silence, done.ids)
+        silent, said = _heard(request.silence, done, text)
         self.team.record(
             Call(
                 agent=self.agent.name,
@@ -346,6 +355,7 @@ class Seat:
                 version=done.version,
                 silent=silent,
                 may_be_silent=request.silence is not None,
+                unheard=said is None and not silent,
                 choice=request.silence.choice if request.silence else Choice.FREE,
                 silence_logprob=done.silence_logprob,
                 part=part,
@@ -357,16 +367,23 @@ class Seat:
                 reused=done.reused,
             )
         )
-        return Message(self.agent.name, "" if silent else text, silent)
+        return Message(self.agent.name, said or "", said is None)
 
 
-def _chosen(rule: SilenceRule | None, ids: tuple[int, ...]) -> bool:
-    """Whether a message that reads like silence is silence.
+def _heard(rule: SilenceRule | None, done: Completion, text: str) -> tuple[bool, str | None]:
+    """Whether a message is silence, and what the others are given of it; None is nothing.
 
-    Where tokens are known, the marker spelled with others is speech: it would be a way to be silent
-    that π(silence) knows nothing of.
+    Where ids are known they alone decide: the marker's own, then an end. The marker spelled in
+    other tokens would be a way to be silent that π(silence) knows nothing of, so to the learner it
+    is speech; but nobody is shown a marker, neither alone nor at the end of a message.
     """
-    return rule is not None and (not rule.ids or ids == rule.ids)
+    if rule is None:
+        return False, text
+    by_ids = done.ids[:-1] == rule.ids[:-1] and done.stop is Stop.EOS
+    if by_ids if rule.ids else is_silence(text):
+        return True, None
+    said = without_marker(text)
+    return False, None if said != text and not said else said
 
 
 def _messages(said: Said) -> Sequence[Message]:

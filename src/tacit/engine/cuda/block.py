@@ -45,6 +45,7 @@ class Block:
     ) -> None:
         self.model = model
         self.pages_a_row = pages_a_row
+        self._ends = ends
         # for all rows, and a quarter more for prompts
         wanted = rows * pages_a_row + max(pages_a_row, rows * pages_a_row // 4)
         count = _page_count(model, wanted, 2 * pages_a_row)
@@ -160,7 +161,7 @@ class Block:
                 logits = torch.cat([one.logits_NV for one in some if one.logits_NV is not None])
                 settings = equal_rows(len(logits), sampling, 0, logits.device)
                 logp = log_distribution(logits, settings).view(len(some), len(ids), -1)
-                for one, odds in zip(some, silence_odds(logp, ids), strict=True):
+                for one, odds in zip(some, silence_odds(logp, ids[:-1], self._ends), strict=True):
                     one.odds[sampling] = odds
         return prompt.odds[sampling]
 

@@ -88,14 +88,20 @@ def _uniform(seed, counter):
 
 
 @triton.jit
-def _value(logits, at, inside, heat, marker, extra):
+def _value(logits, at, inside, heat, marker, extra, ends, closing, ENDS: tl.constexpr):
+    """`closing`: the whole marker was said, so that any end would be silence."""
     x = tl.load(logits + at, mask=inside, other=-float("inf")).to(tl.float32) * heat
-    return tl.where(at == marker, x + extra, x)
+    x = tl.where(at == marker, x + extra, x)
+    if closing != 0:
+        for number in tl.static_range(ENDS):
+            x = tl.where(at == tl.load(ends + number), -float("inf"), x)
+    return x
 
 
 @triton.jit
 def _by_chance(
-    logits, size, heat, marker, extra, best, total, target_share, token, BLOCK: tl.constexpr
+    logits, size, heat, marker, extra, ends, closing, best, total, target_share, token,
+    ENDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The token at which the running sum of probabilities passes the target; else the given one."""
     target = target_share * total.to(tl.float64)
@@ -104,7 +110,8 @@ def _by_chance(
     start = tl.full([], 0, tl.int32)
     while (start < size) & (found == 0):
         at = start + tl.arange(0, BLOCK)
-        weight = tl.exp(_value(logits, at, at < size, heat, marker, extra) - best)
+        x = _value(logits, at, at < size, heat, marker, extra, ends, closing, ENDS)
+        weight = tl.exp(x - best)
         inside = tl.sum(weight, axis=0).to(tl.float64)
         if below + inside > target:
             reached = below + tl.cumsum(weight, axis=0).to(tl.float64)
@@ -159,6 +166,7 @@ def _draw(
     heat = tl.load(floats + _HEAT * rows + row)
     marker = tl.full([], -1, tl.int64)
     extra = tl.full([], 0.0, tl.float32)
+    closing = (follows != 0) & (count + 1 == tl.load(ints + _MARKER_LENGTH * rows + row))
     if follows != 0:
         marker = tl.load(ints + (_MARKER_IDS + count) * rows + row)
         extra = tl.load(floats + (_LOG_REST + count + 1) * rows + row)
@@ -168,7 +176,7 @@ def _draw(
     token = tl.full([], 0, tl.int64)
     for start in range(0, size, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        x = _value(logits, at, at < size, heat, marker, extra)
+        x = _value(logits, at, at < size, heat, marker, extra, ends, closing, ENDS)
         top = tl.max(x, axis=0)
         if top > best:
             token = (start + tl.argmax(x, axis=0)).to(tl.int64)
@@ -177,7 +185,9 @@ def _draw(
         best = higher
     if tl.load(ints + _GREEDY * rows + row) == 0:
         share = _uniform(tl.load(ints + _SEED * rows + row), count)
-        token = _by_chance(logits, size, heat, marker, extra, best, total, share, token, BLOCK)
+        token = _by_chance(
+            logits, size, heat, marker, extra, ends, closing, best, total, share, token, ENDS, BLOCK
+        )  # fmt: skip
 
     chosen = tl.load(logits + token).to(tl.float32) * heat
     chosen = tl.where(token == marker, chosen + extra, chosen)
