@@ -8,11 +8,11 @@ import pytest
 
 from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
 from tacit.doctor import run_doctor
-from tacit.doctor.ailment import Ailment
 from tacit.doctor.model import MODEL_CHECKS, Patient
 from tacit.engine.chat import Chat
 from tacit.engine.load import POCKET_FOLDER
 from tacit.engine.local import LocalEngine
+from tacit.errors import Unfit
 from tiny_models import tiny_model
 
 
@@ -93,12 +93,61 @@ async def test_a_tokenizer_that_changes_texts_cannot_keep_silence(
     assert any("fail mine: silence: the silence marker <silent>" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (
+            "{% for message in messages %}",
+            "{% for message in messages if message['role'] != 'system' %}",
+            "fail mine: system message: the chat template drops system messages",
+        ),
+        (
+            "{{ '<|im_start|>assistant\\n' }}",
+            "",
+            "fail mine: chat template: no generation prompt opens the answer",
+        ),
+        (
+            "{% for message in messages %}",
+            "{{ strftime_now('%H:%M') }}{% for message in messages %}",
+            "fail mine: clock: the chat template writes the time of day",
+        ),
+        (
+            "{% for message in messages %}",
+            "{{ strftime_now('%d %b %Y') }}{% for message in messages %}",
+            "warn mine: clock: the chat template writes the date",
+        ),
+    ],
+)
+async def test_a_template_that_would_make_numbers_wrong_is_named(
+    old: str, new: str, found: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = folder / "chat_template.jinja"
+    assert old in template.read_text()
+    template.write_text(template.read_text().replace(old, new))
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert well is found.startswith("warn")
+    assert next(line for line in lines if not line.startswith("ok ")).startswith(found)
+
+
+async def test_an_end_of_its_own_does_not_hide_what_silence_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a conversion wrote it: the tokenizer names an end that the template never writes."""
+    change(folder / "tokenizer_config.json", eos_token="<|pad|>")
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert well
+    (line,) = [line for line in lines if "end of an answer" in line]
+    assert "<|im_end|>, as the template has it; the tokenizer's own is <|pad|>" in line
+    (line,) = [line for line in lines if "the choice to be silent" in line]
+    assert "π(silence) is " in line and "greedily it says " in line
+
+
 async def test_an_engine_that_serves_other_weights_is_found() -> None:
     served, trained = tiny_model(seed=0), tiny_model(seed=1)
     engine = LocalEngine(served, rows=8)
     patient = Patient(trained, engine, Chat(trained.tokenizer, "tiny"))
     try:
-        with pytest.raises(Ailment, match="differ by up to"):
+        with pytest.raises(Unfit, match="differ by up to"):
             await MODEL_CHECKS["log-probabilities"](patient)
     finally:
         await engine.close()

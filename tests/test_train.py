@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 from tacit.configfile import parse_config
+from tacit.engine.load import POCKET_FOLDER
 from tacit.errors import ConfigError
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.setup import open_stage
@@ -295,6 +298,48 @@ async def test_what_cannot_be_trained_is_refused_and_nothing_written(
         await run_training(parse_config(tree(**changed)), tmp_path / "run", as_json=False)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        (
+            "tokenizer.json",
+            '"normalizer": null',
+            '"normalizer": {"type": "Prepend", "prepend": " "}',
+            "model `mine`: silence: the silence marker <silent> comes back as ' <silent>'",
+        ),
+        (
+            "chat_template.jinja",
+            "{% for message in messages %}",
+            "{% for message in messages if message['role'] != 'system' %}",
+            "model `mine`: system message: the chat template drops system messages",
+        ),
+        (
+            "tokenizer_config.json",
+            '"eos_token": "<|im_end|>"',
+            '"eos_token": "<|pad|>"',
+            "model `mine`: end of an answer: the chat template ends an answer with <|im_end|>, "
+            "the model's files with <|pad|>",
+        ),
+    ],
+)
+async def test_a_model_that_the_doctor_fails_is_not_trained(
+    file: str, old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(POCKET_FOLDER, tmp_path / "model"))
+    assert old in (folder / file).read_text()
+    (folder / file).write_text((folder / file).read_text().replace(old, new))
+    if file == "tokenizer_config.json":  # nor does the generation config know better
+        (folder / "generation_config.json").unlink()
+        config = folder / "config.json"
+        config.write_text(config.read_text().replace('"eos_token_id": 2', '"eos_token_id": 0'))
+    whole = tree(models={"mine": {"path": str(folder)}})
+    for agent in whole["team"]["agents"].values():
+        agent["model"] = "mine"
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        await run_training(parse_config(whole), tmp_path / "run", as_json=False)
+    assert "fix: " in str(caught.value) and not (tmp_path / "run").exists()
 
 
 async def test_whoever_learns_to_answer_may_learn_to_be_brief(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 TacitError
 ├── ConfigError      the user's input is wrong: said before any model loads, exit code 2
-│   └── DataError    a benchmark or JSONL file is missing or malformed
+│   ├── DataError    a benchmark or JSONL file is missing or malformed
+│   └── Unfit        a model, or this machine, cannot do what a run relies on
 ├── EngineError      a model call failed for good: the episode is recorded as failed and left out
 │   ├── PromptTooLong
 │   │   └── Overflow the team's own words no longer fit: graded 0, with what they cost
@@ -25,6 +26,16 @@ class ConfigError(TacitError, ValueError):
 
 class DataError(ConfigError):
     """A task file is missing or malformed."""
+
+
+class Unfit(ConfigError):
+    """What is wrong and how to mend it; in state `warn` a run still means what it says."""
+
+    def __init__(self, wrong: str, fix: str, state: str = "fail") -> None:
+        super().__init__(f"{wrong}; fix: {fix}")
+        self.wrong = wrong
+        self.fix = fix
+        self.state = state
 
 
 class EngineError(TacitError, RuntimeError):

@@ -16,9 +16,8 @@ from rich.text import Text
 
 from tacit.config import Config, ModelConfig
 from tacit.console import out
-from tacit.doctor.ailment import Ailment
 from tacit.doctor.model import MODEL_CHECKS, admit
-from tacit.errors import SandboxError
+from tacit.errors import SandboxError, Unfit
 from tacit.grading import grade
 from tacit.grading.sandbox import probe
 from tacit.tasks import BENCHMARKS
@@ -54,7 +53,7 @@ async def _check_model(name: str, model: ModelConfig) -> list[str]:
 async def _line(model: str, what: str, check: Awaitable[str]) -> str:
     try:
         return _print("ok", model, what, await check)
-    except Ailment as error:
+    except Unfit as error:
         return _print(error.state, model, what, str(error))
     except Exception as error:  # whatever breaks is a finding, and the other checks go on
         return _print("fail", model, what, f"{type(error).__name__}: {error}")
@@ -72,7 +71,7 @@ async def _versions(config: Config) -> str:
     for need in core:
         have = metadata.version(need.name)
         if not need.specifier.contains(have, prereleases=True):
-            raise Ailment(f"{need.name} is {have}", f"pip install '{need.name}{need.specifier}'")
+            raise Unfit(f"{need.name} is {have}", f"pip install '{need.name}{need.specifier}'")
     main = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, CPU is used"
     return f"Python {platform.python_version()}, {main}; {device}"
@@ -85,11 +84,11 @@ async def _sandbox(config: Config) -> str:
     try:
         walls = await probe()
     except SandboxError as error:
-        raise Ailment(
+        raise Unfit(
             f"code cannot be graded here: {error}", fix, "fail" if needed else "warn"
         ) from error
     if walls.open:
-        raise Ailment(f"{walls.method} works, but {'; '.join(walls.open)}", fix, "warn")
+        raise Unfit(f"{walls.method} works, but {'; '.join(walls.open)}", fix, "warn")
     return f"{walls.method}, every wall stands"
 
 
@@ -98,24 +97,24 @@ async def _math(config: Config) -> str:
     for text, right in ((r"\boxed{(x + 1)^2}", True), (r"\boxed{(x + 2)^2}", False)):
         if (await grade(task, text)).right is not right:
             fix = "pip install --force-reinstall 'math-verify[antlr4_13_2]'"
-            raise Ailment(f"the grader judges {text} wrongly", fix)
+            raise Unfit(f"the grader judges {text} wrongly", fix)
     return "the workers tell equal from unequal formulas"
 
 
 async def _api(model: ModelConfig) -> str:
     if not os.environ.get(model.api_key_env):
         fix = f"export {model.api_key_env}=… (any word, if the server needs none)"
-        raise Ailment(f"{model.api_key_env} is not set", fix)
+        raise Unfit(f"{model.api_key_env} is not set", fix)
     try:
         metadata.version("openai")
     except metadata.PackageNotFoundError:
-        raise Ailment("the openai client is missing", "pip install 'tacit[api]'") from None
+        raise Unfit("the openai client is missing", "pip install 'tacit[api]'") from None
     return f"{model.api_key_env} is set; {model.model} was not called"
 
 
 async def _vllm() -> str:
     if importlib.util.find_spec("vllm") is None:
-        raise Ailment("vLLM is missing", "pip install 'tacit[vllm]'")
+        raise Unfit("vLLM is missing", "pip install 'tacit[vllm]'")
     return "installed; the model below is checked as the trainer runs it"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp
 from statistics import fmean
 
+from tacit.engine.base import without_marker
 from tacit.learn.advantage import Difficulty
 from tacit.learn.credit import Credited
 from tacit.types import Call, Episode
@@ -27,6 +28,7 @@ def step_metrics(groups: Sequence[Credited]) -> dict[str, float]:
         **_user([parts.raw.user for _, parts in spoken]),
         **_agents(episodes),
         **_silence(groups),
+        **_cut(episodes),
         **_dead(groups),
         "episodes/overflowed": sum(episode.overflowed for episode in (*episodes, *silent)),
     }
@@ -85,6 +87,39 @@ def _chance(call: Call) -> float | None:
     if call.silence_logprob is not None:
         return exp(call.silence_logprob)
     return float(call.silent) if call.may_be_silent else None
+
+
+def _cut(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Share of what was said by those who may be silent that ends in the silence marker."""
+    texts = [
+        call.text
+        for episode in episodes
+        for call in episode.calls
+        if call.policy and call.silence_logprob is not None and not call.silent
+    ]
+    return {"messages/cut": fmean(without_marker(text) != text for text in texts)} if texts else {}
+
+
+def untrained_silence(episodes: Sequence[Episode]) -> list[str]:
+    """Of each agent that learns and may be silent, greedily: what it does, and π(silence)."""
+    asked: dict[str, list[Call]] = defaultdict(list)
+    for call in (call for episode in episodes for call in episode.calls):
+        if call.policy and call.silence_logprob is not None:
+            asked[call.agent].append(call)
+    return [_says(agent, calls) for agent, calls in asked.items()]
+
+
+def _says(agent: str, calls: Sequence[Call]) -> str:
+    chance = fmean(exp(call.silence_logprob or 0.0) for call in calls)
+    silent, unheard = (fmean(getattr(c, kind) for c in calls) for kind in ("silent", "unheard"))
+    sentence = (
+        f"{agent} before training: π(silence) is {chance:.1%} on average, "
+        f"and greedily it is silent in {silent:.0%} of {len(calls)} calls"
+    )
+    if unheard:
+        example = next(call.output_ids for call in calls if call.unheard)
+        sentence += f"; in {unheard:.0%} it spells the marker in other tokens, e.g. {example}"
+    return sentence
 
 
 def _dead(groups: Sequence[Credited]) -> dict[str, float]:

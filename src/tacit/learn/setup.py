@@ -11,8 +11,10 @@ import torch
 from tacit.config import Config, TeamConfig
 from tacit.engine.api import Account
 from tacit.engine.base import Engine, TrainedEngine
+from tacit.engine.chat import chat_of
 from tacit.engine.collector import undisturbed
 from tacit.engine.factory import open_engine
+from tacit.engine.fitness import check_chat
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
@@ -182,6 +184,8 @@ async def open_stage(config: Config, account: Account | None = None) -> AsyncIte
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     async with open_cast(config, team, account=account, apart=config.train.overlap) as cast:
+        for model in cast.frozen.values():
+            check_chat(chat_of(model), system=team.prompts != "role_last")
         yield Stage(
             config=config,
             team=team,

@@ -28,7 +28,7 @@ from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.credit import Batch, CreditSettings, credit
 from tacit.learn.journal import REPLAYED, Journal
 from tacit.learn.learners import Learners
-from tacit.learn.metrics import empty_share, step_metrics
+from tacit.learn.metrics import empty_share, step_metrics, untrained_silence
 from tacit.learn.policy import check_frozen
 from tacit.learn.rollouts import Player, fixed_tokens, make_player
 from tacit.learn.sampler import TaskSampler
@@ -316,6 +316,8 @@ class Trainer:
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
         self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
+        for sentence in untrained_silence(episodes) if not step else ():
+            self.on_note(sentence)
         self._remember(numbers)
         self.state.owed = False
 

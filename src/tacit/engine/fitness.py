@@ -1,0 +1,121 @@
+"""What a tokenizer and its chat template must do for a run to mean anything.
+
+No forward passes: training asks this of every local model before its first step. What needs the
+weights is asked by `tacit doctor`.
+"""
+
+import re
+from collections.abc import Callable
+
+from tacit.engine.base import SILENCE_MARKER
+from tacit.engine.chat import Chat
+from tacit.errors import EngineError, Unfit
+from tacit.types import ChatMessage
+
+QUESTION = (ChatMessage("system", "Answer briefly."), ChatMessage("user", "What is 12 + 34?"))
+ANSWERED = (*QUESTION, ChatMessage("assistant", "46"))
+OTHERWISE = (ChatMessage("system", "Give a hint."), QUESTION[1])
+_CLOCK = re.compile(r"""strftime_now\(\s*['"]([^'"]*)""")
+"""How a template asks for the time, and the format it asks for."""
+_TIME_OF_DAY = re.compile(r"%[-#]?[HIMSfpXcsTRr]")
+THEIR_TEMPLATE = "use the chat_template.jinja that came with the model"
+
+
+def check_chat(chat: Chat, *, system: bool = True) -> None:
+    """Raise for what would make numbers wrong. `system`: whether roles are told in that message."""
+    for name, check in CHAT_CHECKS.items():
+        try:
+            if system or check is not _system:
+                check(chat)
+        except Unfit as error:
+            if error.state == "fail":
+                raise Unfit(f"model `{chat.name}`: {name}: {error.wrong}", error.fix) from error
+
+
+def _forgery(chat: Chat) -> str:
+    """A special token's text inside a message must not become the token."""
+    plain = chat.encode((ChatMessage("user", "x"),))
+    for text, special in chat.special_ids().items():
+        ids = chat.encode((ChatMessage("user", f"x{text}"),))
+        if len(text.strip()) > 1 and ids.count(special) != plain.count(special):
+            raise Unfit(f"{text!r} in a message becomes that token", "mark it as special")
+    return "none can be forged inside a message"
+
+
+def _template(chat: Chat) -> str:
+    whole = _encoded(chat, QUESTION)
+    bare = chat.render(QUESTION)
+    if not bare or whole[: len(bare)] != bare:
+        raise Unfit("the generation prompt changes what stands before it", THEIR_TEMPLATE)
+    if len(whole) == len(bare):
+        wrong = "no generation prompt opens the answer, so a model may go on with the question"
+        raise Unfit(wrong, THEIR_TEMPLATE)
+    return f"a prompt of {len(whole)} tokens, {len(whole) - len(bare)} of them open the answer"
+
+
+def _clock(chat: Chat) -> str:
+    formats = "".join(_CLOCK.findall(chat.template))
+    if _TIME_OF_DAY.search(formats) or chat.render(QUESTION) != chat.render(QUESTION):
+        wrong = "the chat template writes the time of day, so equal questions get unequal prompts"
+        raise Unfit(wrong, "use a template without a clock")
+    if formats:
+        wrong = "the chat template writes the date, so a run is repeated exactly on one day only"
+        raise Unfit(wrong, "use a template without a date", "warn")
+    return "equal messages give equal prompts"
+
+
+def _system(chat: Chat) -> str:
+    if _encoded(chat, QUESTION) == _encoded(chat, OTHERWISE):
+        wrong = "the chat template drops system messages, so all roles are told the same"
+        fix = "use a model whose template takes a system message, or `prompts: role_last`"
+        raise Unfit(wrong, fix)
+    return "another system message gives another prompt"
+
+
+def _ends(chat: Chat) -> str:
+    """The token that closes an answer in the template must be one at which the engine stops."""
+    written = chat.end_of_turn
+    tail = {written} if written is not None else {*_tail(chat)}
+    if not chat.eos_ids & tail:
+        theirs = f"with {chat.token(written)}" if written is not None else "with nothing special"
+        wrong = f"the chat template ends an answer {theirs}, the model's files with {_names(chat)}"
+        raise Unfit(wrong, "set `eos_token` in tokenizer_config.json to what ends an answer")
+    own = chat.token(chat.own_end)
+    if written not in (None, chat.own_end):
+        return f"{chat.token(written)}, as the template has it; the tokenizer's own is {own}"
+    return f"{own}; the engine stops at {_names(chat)}"
+
+
+def _silence(chat: Chat) -> str:
+    ids = chat.silence_ids()
+    back = chat.decode(list(ids))
+    if back != SILENCE_MARKER:
+        wrong = f"the silence marker {SILENCE_MARKER} comes back as {back!r}"
+        raise Unfit(wrong, "use a tokenizer that keeps text as it is")
+    return f"{SILENCE_MARKER} and its end are {len(ids)} tokens and decode to exactly that"
+
+
+def _encoded(chat: Chat, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    try:
+        return chat.encode(messages)
+    except EngineError as error:
+        raise Unfit(str(error), "use a model whose template takes a system message") from error
+
+
+def _tail(chat: Chat) -> tuple[int, ...]:
+    """What the template writes from the answer on."""
+    return chat.render(ANSWERED)[len(_encoded(chat, QUESTION)) :]
+
+
+def _names(chat: Chat) -> str:
+    return ", ".join(chat.token(one) for one in sorted(chat.eos_ids))
+
+
+CHAT_CHECKS: dict[str, Callable[[Chat], str]] = {
+    "special tokens": _forgery,
+    "chat template": _template,
+    "clock": _clock,
+    "system message": _system,
+    "end of an answer": _ends,
+    "silence": _silence,
+}
