@@ -2,8 +2,9 @@ r"""Grades mathematics: the final answer of a text against a reference, as value
 
 Plain numbers are compared exactly and at once, so is text that differs only in its LaTeX; the rest
 goes to math-verify in worker processes. Units are read over, never compared; lists are sets, tuples
-are ordered; `1012_3` equals 1012 and 1012_3 but no other base. A number is right when it is equal,
-not near: only a fraction that never ends may be given as six or more digits.
+are ordered, and a set in braces is no tuple; x = 5 equals 5 but not y = 5; `1012_3` equals 1012 and
+1012_3 but no other base. A number is right when it is equal, not near: only a fraction that never
+ends may be given as six or more digits.
 An answer that math-verify cannot decide within its deadline is wrong, and its note says so: the
 model's text caused it. A reference without content is an error.
 """
