@@ -1,12 +1,16 @@
 """`tacit train` on tiny runs: the same again, the same after being killed, and clear refusals."""
 
+import asyncio
 import json
 import os
 import random
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +22,7 @@ from tacit.configfile import parse_config
 from tacit.engine.load import POCKET_FOLDER
 from tacit.errors import ConfigError
 from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.learners import Learners
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
 from tacit.runfolder import RunFolder
@@ -26,6 +31,7 @@ from training_runs import (
     after_lines,
     finish,
     kill_when,
+    lines,
     random_moment,
     saving,
     start,
@@ -134,6 +140,49 @@ def test_killed_twice_and_resumed_it_is_the_run_that_was_never_killed(
     assert not list((run / "checkpoints").glob(".*"))
     before, after = (json.loads((r / "summary.json").read_text()) for r in (whole, run))
     assert {**before, "teams": 0} == {**after, "teams": 0}
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_told_to_end_it_saves_says_so_and_goes_on_to_the_same_result(
+    here: Path, whole: Path, how: signal.Signals, code: int
+) -> None:
+    run = here / how.name
+    process = start(here, "tiny.json", "train.checkpoint_every=100", "--out", how.name)
+    while lines(run) < 3 and process.poll() is None:  # the first evaluation and two steps
+        time.sleep(0.001)
+    process.send_signal(how)
+    _, said = process.communicate()
+    last = Checkpoints(run / "checkpoints").step("last")
+    assert process.returncode == code and last is not None and last >= 2
+    assert f"saved after step {last}\n" in said.decode()
+    assert said.decode().endswith("stopped; the same command goes on from what was saved\n")
+    finish(start(here, how.name))
+    assert metrics(run) == metrics(whole)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+async def test_told_to_end_while_it_learns_it_first_finishes_that(
+    tmp_path: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(train={"steps": 3, "overlap": overlap, "checkpoint_every": 100})
+    await run_training(config, tmp_path / "whole", as_json=True)
+    run, changing = tmp_path / "told", Learners.changing
+
+    @asynccontextmanager
+    async def told(learners: Learners) -> AsyncIterator[None]:
+        training.cancel()
+        await asyncio.sleep(0)
+        async with changing(learners):
+            yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learners, "changing", told)
+        training = asyncio.create_task(run_training(config, run, as_json=True))
+        with pytest.raises(asyncio.CancelledError):
+            await training
+    assert Checkpoints(run / "checkpoints").step("last") == 1
+    await run_training(config, run, as_json=True)
+    assert metrics(run) == metrics(tmp_path / "whole")
 
 
 async def test_stopped_in_its_first_step_it_does_not_evaluate_twice(

@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -333,14 +335,25 @@ def _trained(source: str) -> Path | None:
 
 
 class _Stopped(Exception):
-    """Ctrl-C, told apart because typer would end without a word."""
+    """Ctrl-C or SIGTERM, told apart because typer would end without a word."""
 
 
 def _await(work: Coroutine[Any, Any, Any]) -> None:
     try:
-        asyncio.run(work)
+        asyncio.run(_until_terminated(work))
     except KeyboardInterrupt:
-        raise _Stopped from None
+        raise _Stopped(signal.SIGINT) from None
+    except asyncio.CancelledError:
+        raise _Stopped(signal.SIGTERM) from None
+
+
+async def _until_terminated(work: Coroutine[Any, Any, Any]) -> None:
+    """SIGTERM cancels the work, as Ctrl-C does already."""
+    me = asyncio.current_task()
+    assert me is not None
+    with suppress(NotImplementedError):  # not on Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    await work
 
 
 def main() -> None:
@@ -364,9 +377,9 @@ def main() -> None:
             raise
         typer.echo(f"tacit: {ADVICE}", err=True)
         sys.exit(1)
-    except (_Stopped, KeyboardInterrupt):
+    except (_Stopped, KeyboardInterrupt) as stop:
         typer.echo("tacit: stopped; the same command goes on from what was saved", err=True)
-        sys.exit(130)
+        sys.exit(128 + (stop.args[0] if stop.args else signal.SIGINT))
 
 
 def _outside(error: OSError) -> str:

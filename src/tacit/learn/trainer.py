@@ -5,10 +5,12 @@ A run is its folder: what it writes there is the `journal`'s, where it stands is
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from tacit.economy.budget import (
     DualSettings,
@@ -160,10 +162,12 @@ class Trainer:
 
     async def _step(self) -> None:
         began = time.perf_counter()
-        rollout = self.ahead or await self._play(self.state.step + 1)
+        with self._saved():
+            await asyncio.sleep(0)  # where we are told to end, also when all is played already
+            rollout = self.ahead or await self._play(self.state.step + 1)
         rolled = time.perf_counter()
         batch = credit(rollout.groups, self.stage.roles, self._multipliers(), self.credit_settings)
-        updated = await self._learn(batch)
+        updated = await _finished(self._learn(batch))
         self.state.step += 1
         self.state.dropped += len(rollout.failed)
         numbers = self._numbers(batch, updated) | self._about(rollout)
@@ -179,11 +183,8 @@ class Trainer:
         due = train.evaluate_every and self.state.step % train.evaluate_every == 0
         if due or last:
             self.state.owed = True
-            try:
+            with self._saved():
                 await self._evaluate()
-            except SpendCap:
-                self._save()
-                raise
         if due or last or self.state.step % train.checkpoint_every == 0:
             self._save()
 
@@ -368,6 +369,16 @@ class Trainer:
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
 
+    @contextmanager
+    def _saved(self) -> Iterator[None]:
+        """Inside, the state stays that of the last whole step; a run that is stopped saves it."""
+        try:
+            yield
+        except (SpendCap, asyncio.CancelledError):
+            self._save()
+            self.on_note(f"saved after step {self.state.step}")
+            raise
+
     async def _resume(self) -> bool:
         """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
         self.checkpoints.sweep()
@@ -391,6 +402,19 @@ class Trainer:
         if self.state.best and self.state.best["step"] == last:
             self.checkpoints.point("best", last)
         return True
+
+
+async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, Updated]:
+    """Its result also where we are cancelled meanwhile, which then comes at the next wait."""
+    task, me = asyncio.ensure_future(work), asyncio.current_task()
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        result = await task
+        assert me is not None
+        me.uncancel()  # once is enough, and what asyncio.run takes for Ctrl-C
+        me.cancel()
+        return result
 
 
 def _teaches(group: Played) -> bool:
