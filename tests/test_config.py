@@ -387,6 +387,13 @@ def test_outside_code_is_looked_up_by_its_import_string() -> None:
         check_name("thing", "tacit.errors:ConfigError", ["mine"])
 
 
+def test_code_from_outside_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("shlex:quote", "shlex:quote", "tacit.errors:RunError"):
+        lookup("grader", name, {})
+    said = capsys.readouterr().err
+    assert said == "tacit: the grader `shlex:quote` is code from outside this package\n"
+
+
 @pytest.mark.parametrize("recipe", sorted(RECIPE_FOLDERS[1].glob("*.yaml")), ids=lambda p: p.stem)
 def test_a_recipes_own_team_is_never_hidden_by_a_baseline(recipe: Path) -> None:
     config = load_config(recipe)

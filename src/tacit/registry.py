@@ -3,12 +3,15 @@
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tacit.errors import ConfigError
 
 _OUTSIDE = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
+_SAID: set[str] = set()
+"""Outside code that was named on the terminal: once is enough."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -32,6 +35,9 @@ def lookup(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     if name in known:
         return known[name]
     module, _, attribute = name.partition(":")
+    if name not in _SAID and module.partition(".")[0] != "tacit":
+        _SAID.add(name)
+        print(f"tacit: the {kind} `{name}` is code from outside this package", file=sys.stderr)
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, SyntaxError) as error:
