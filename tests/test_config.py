@@ -399,3 +399,36 @@ def test_a_recipes_own_team_is_never_hidden_by_a_baseline(recipe: Path) -> None:
     config = load_config(recipe)
     if config.team is not None:
         assert any(team is config.team for team in teams_of(config).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.yaml", "team: " + "[" * 2000, "a.yaml is not valid yaml: it is nested too deeply"),
+        ("a.json", '{"team": ' + "[" * 10**5, "a.json is not valid json: it is nested too deeply"),
+        ("a.yaml", "seed: " + "9" * 5000, "a.yaml is not valid yaml: .*5000 digits"),
+        ("a.json", '{"seed": ' + "9" * 5000 + "}", "a.json is not valid json: .*5000 digits"),
+        ("a.yaml", "name: 2001-99-99", "a.yaml is not valid yaml: month must be in"),
+        ("a.yaml", "? [a]\n: b", "a.yaml is not valid yaml: .*unhashable key"),
+        ("a.yaml", "extends: [b]", r"a.yaml: `extends` names one file or recipe, not \['b'\]"),
+        ("a.yaml", 'name: "\\ud800"', "a.yaml: .*surrogates not allowed"),
+        ("a.json", '{"models": {"\\ud800": {}}}', "a.json: .*surrogates not allowed"),
+        (
+            "a.yaml",
+            "models: {a: {engine: api, model: m, parameters: {x: .inf}}}",
+            "a.yaml: a setting cannot be written down .*not JSON compliant",
+        ),
+    ],
+    ids=range(10),
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        load_config(tmp_path / name)
+
+
+@pytest.mark.parametrize("value", ["2001-99-99", "[" * 2000], ids=["no-date", "deep"])
+def test_an_override_that_is_no_yaml_is_text(value: str) -> None:
+    assert load_config("pocket-hint", [f"name={value}"]).name == value

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,14 @@ def test_best_and_last_are_kept_and_the_others_removed(tmp_path: Path) -> None:
         ("state.json", lambda data: data[:-9]),
         ("state.json", lambda data: b"\xff" + data),
         ("state.json", lambda data: b"{}"),
+        ("state.json", lambda data: b"[]"),
+        ("state.json", lambda data: b"[" * 10**5),
+        ("state.json", lambda data: b'{"step": 5, "files": []}'),
+        ("state.json", lambda data: b'{"step": 5, "files": {"../last.json": 1}}'),
+        ("state.json", lambda data: data.replace(b'"taken": {', b'"taken": 3, "x": {')),
+        ("state.json", lambda data: data.replace(b'"missed": {', b'"missed": 3, "x": {')),
+        ("state.json", lambda data: re.sub(rb'("taken": {\s*"team": )2', rb"\1[]", data)),
+        ("state.json", lambda data: re.sub(rb'("taken": {\s*"team": )2', rb"\g<1>1e999", data)),
         ("state.json", None),
     ],
 )
@@ -129,7 +138,9 @@ def test_a_damaged_checkpoint_is_named_and_nothing_is_loaded(
     assert moved(before, fresh["team"].policy) == 0.0
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"step": "x"}', "[]"])
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"step": "x"}', "[]", '{"step": 1e999}', "[" * 10**5], ids=range(6)
+)
 def test_a_damaged_pointer_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "last.json").write_text(text, encoding="utf-8")
     with pytest.raises(RunError, match=r"last\.json"):

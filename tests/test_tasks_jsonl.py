@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,11 @@ def test_instruction_follows_the_grader(
     assert said in read(tmp_path / "t.jsonl", json.dumps(row))[0].instruction
 
 
+def test_a_number_may_be_long(tmp_path: Path) -> None:
+    (task,) = read(tmp_path / "t.jsonl", '{"question": "q", "answer": ' + "9" * 4000 + "}")
+    assert task.answer == "9" * 4000
+
+
 def test_a_grader_of_the_users_own_gets_no_instruction(tmp_path: Path) -> None:
     text = '{"question": "q", "answer": "a", "grader": "mine:grade"}'
     assert read(tmp_path / "t.jsonl", text)[0].instruction == ""
@@ -78,7 +85,7 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
     [
         ('{"question": "q"', r":2: not valid JSON"),
         ("[]", r":2: expected a JSON object, got list"),
-        ('{"question": "q"}', r":2: `answer` is missing: give it as a string or a number"),
+        ('{"question": "q"}', r":2: `answer` is missing: give it as a string or a finite number"),
         ('{"question": "q", "answer": null}', r":2: `answer` is None"),
         ('{"question": "q", "answer": true}', r":2: `answer` is True"),
         ('{"question": "", "answer": "a"}', r":2: `question` is empty"),
@@ -96,11 +103,41 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
             '{"question": "q", "answer": "a", "id": "t/0"}',
             r":2: the id `t/0` is that of .*t\.jsonl:1 too",
         ),
+        (
+            '{"question": "q", "answer": NaN}',
+            r":2: `answer` is nan: give it as a string or a finite number",
+        ),
+        ('{"question": "q", "answer": -Infinity}', r":2: `answer` is -inf"),
+        ('{"question": "q", "answer": 1e999}', r":2: `answer` is inf"),
+        ('{"question": "q", "answer": ' + "9" * 5000 + "}", r":2: not valid JSON .*5000 digits"),
+        ('{"question": "q", "answer": "a", "id": "\\ud800"}', r":2: .*surrogates not allowed"),
+        ('{"question": "q", "answer": "a", "data": {"\\ud800": 1}}', r":2: .*surrogates"),
+        ('{"question": "q", "answer": "a", "data": ' + "[" * 10**5, r":2: it is nested too deeply"),
+        (
+            '{"question": "q", "answer": "a", "data": {"x": ' + "[" * 800 + "]" * 800 + "}}",
+            r":2: it is nested too deeply",
+        ),
     ],
+    ids=range(19),
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(DataError, match=r"t\.jsonl" + message):
         read(tmp_path / "t.jsonl", '{"question": "q", "answer": "a"}\n' + line)
+
+
+def test_empty_lines_cost_no_memory_and_are_counted(tmp_path: Path) -> None:
+    """A packed file of a hundred kilobytes can hold a hundred million of them."""
+    text = b"\n" * 10**8 + b' \t\n {"question": "q\xe2\x80\xa8", "answer": 1}\r\n{"question": "q"}'
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(text))
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))\n"
+        "from tacit.tasks import load_tasks\n"
+        "load_tasks('t.jsonl.gz', split='test', folder='.')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "t.jsonl.gz:100000003: `answer` is missing" in done.stderr
 
 
 def test_missing_or_empty_file(tmp_path: Path) -> None:

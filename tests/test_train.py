@@ -20,7 +20,7 @@ import torch
 
 from tacit.configfile import parse_config
 from tacit.engine.load import POCKET_FOLDER
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.learners import Learners
 from tacit.learn.setup import open_stage
@@ -427,9 +427,34 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     assert metrics(small_disk / "run") == metrics(whole)
 
 
-async def test_a_checkpoint_cut_short_is_named_and_the_rest_left_alone(tmp_path: Path) -> None:
-    from tacit.errors import RunError
+async def test_a_state_of_the_wrong_types_is_named_and_nothing_is_cut_off(tmp_path: Path) -> None:
+    config = tiny_config(train={"steps": 2})
+    await run_training(config, tmp_path, as_json=True)
+    path, before = tmp_path / "checkpoints" / "step-000002" / "state.json", metrics(tmp_path)
+    state = json.loads(path.read_text())
+    wrong: list[dict[str, Any]] = [
+        {"position": "far"},
+        {"duals": 3},
+        {"duals": {"tokens": {"value": []}}},
+        {"warmup": []},
+        {"best": {"step": 2, "rank": 3}},
+        {"best": 3},
+        {"stopped": {}},
+        {"sizes": []},
+        {"sizes": {"metrics.jsonl": "all"}},
+        {"sizes": {"metrics.jsonl": -1}},
+        {"ahead": [3]},
+    ]
+    for change in wrong:
+        path.write_text(json.dumps(state | change), encoding="utf-8")
+        with pytest.raises(RunError, match=r"step-000002 cannot be read"):
+            await run_training(config, tmp_path, as_json=True)
+        assert metrics(tmp_path) == before
+    path.write_text(json.dumps(state), encoding="utf-8")
+    await run_training(config, tmp_path, as_json=True)
 
+
+async def test_a_checkpoint_cut_short_is_named_and_the_rest_left_alone(tmp_path: Path) -> None:
     config = tiny_config(train={"steps": 2})
     await run_training(config, tmp_path, as_json=True)
     weights = tmp_path / "checkpoints" / "step-000002" / "policy-team.safetensors"

@@ -22,6 +22,8 @@ class _OnceEach(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # which is refused below
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"`{key.value}` stands here twice", key.start_mark
@@ -42,9 +44,14 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
 def parse_config(tree: Mapping[str, Any], place: str = "config") -> Config:
     """Check a tree of plain values; every complaint names its dotted path."""
     try:
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
+        # pydantic would write null for infinity, and other letters for half a surrogate pair
+        json.dumps(config.model_dump(), ensure_ascii=False, allow_nan=False, default=str).encode()
     except ValidationError as error:
         raise ConfigError(f"{place}: {'; '.join(_complaints(error))}") from None
+    except ValueError as error:
+        raise ConfigError(f"{place}: a setting cannot be written down ({error})") from None
+    return config
 
 
 def find_config(source: str | Path) -> Path:
@@ -79,15 +86,18 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _OnceEach)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        reason = "it is nested too deeply" if deep else " ".join(str(error).split())
         raise ConfigError(f"{path.name} is not valid {path.suffix[1:]}: {reason}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path.name}: expected `key: value` lines at the top level")
     base = tree.pop("extends", None)
     if base is None:
         return tree
-    beside = path.parent / str(base)
+    if not isinstance(base, str):
+        raise ConfigError(f"{path.name}: `extends` names one file or recipe, not {base!r}")
+    beside = path.parent / base
     return _merge(
         _read_tree(find_config(beside if beside.is_file() else base), (*seen, path.resolve())), tree
     )
@@ -119,7 +129,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
         tree = node
     try:
         tree[leaf] = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         tree[leaf] = value
 
 

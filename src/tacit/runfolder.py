@@ -163,7 +163,7 @@ class RunFolder:
     def read_json(self, name: str) -> Any:
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self.path / name} is damaged: {error}") from None
 
     def append(self, name: str, line: bytes) -> None:

@@ -66,6 +66,7 @@ def load_prices(path: str | Path) -> PriceTable:
         TypeError,
         ValueError,
         AttributeError,
+        RecursionError,
     ) as error:
         raise ConfigError(
             f"prices: `{path}` needs `date:` and `models:` with `input:` and `output:` "

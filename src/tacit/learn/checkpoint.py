@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +80,19 @@ class Checkpoints:
     def step(self, which: str) -> int | None:
         """The step that `best` or `last` names, or None where there is none yet."""
         path = self.folder / f"{which}.json"
-        try:
+        with reading(path):
             return int(json.loads(path.read_text())["step"]) if path.exists() else None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from error
 
     def state(self, step: int) -> dict[str, Any]:
         """Everything but weights; every file of the checkpoint is checked against its hash."""
         folder = self.folder / f"step-{step:06d}"
-        try:
+        with reading(folder):
             state: dict[str, Any] = json.loads((folder / "state.json").read_text())
             for name, digest in state["files"].items():
                 if _hash(folder / name) != digest:
                     raise RunError(
                         f"{folder / name} is damaged: its content does not match its hash"
                     )
-        except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"the checkpoint {folder} cannot be read: {error}") from error
         return state
 
     def load_policy(self, step: int, policy: Policy) -> None:
@@ -105,13 +102,16 @@ class Checkpoints:
 
     def load(self, step: int, updaters: Mapping[str, Updater]) -> dict[str, Any]:
         """Restore weights and optimisers, and return the rest of the state."""
-        state = self.state(step)
+        state, folder = self.state(step), self.folder / f"step-{step:06d}"
+        with reading(folder):
+            taken = {name: int(state["taken"][name]) for name in updaters}
+            missed = {name: float(state.get("missed", {}).get(name, 0.0)) for name in updaters}
         for name, updater in updaters.items():
             self.load_policy(step, updater.policy)
-            tensors = _read(self.folder / f"step-{step:06d}" / f"optimizer-{name}.safetensors")
-            _restore_optimizer(updater, tensors)
-            updater.taken = state["taken"][name]
-            updater.chooser.missed = state.get("missed", {}).get(name, 0.0)
+            tensors = _read(folder / f"optimizer-{name}.safetensors")
+            with reading(folder):
+                _restore_optimizer(updater, tensors)
+            updater.taken, updater.chooser.missed = taken[name], missed[name]
         return state
 
     def sweep(self) -> None:
@@ -129,6 +129,17 @@ class Checkpoints:
     def _kept(self) -> str:
         step = self.step("last")
         return "its start" if step is None else f"the one of step {step}"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Inside, what a file holds is taken apart; where it holds something else, that is said."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise RunError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise RunError(f"{path} cannot be read: it is nested too deeply") from error
 
 
 def _write(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> dict[str, str]:

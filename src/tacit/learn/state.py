@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from tacit.economy.budget import Dual
 from tacit.learn.silence import Warmup
 
@@ -32,7 +34,9 @@ class State:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "State":
+        """What `to_json` gave; a ValueError where something is of another type."""
         own = {name: tree[name] for name in cls.__slots__ if name in tree}
-        own["duals"] = {name: Dual(**dual) for name, dual in own["duals"].items()}
-        own["warmup"] = Warmup(**{**own["warmup"], "gaps": tuple(own["warmup"]["gaps"])})
-        return cls(**own)
+        return _ADAPTER.validate_python(own | {"duals": tree["duals"], "warmup": tree["warmup"]})
+
+
+_ADAPTER = TypeAdapter(State)

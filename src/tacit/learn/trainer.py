@@ -26,7 +26,7 @@ from tacit.evaluate import evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.ahead import Rollout
 from tacit.learn.arms import Played
-from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.checkpoint import Checkpoints, reading
 from tacit.learn.credit import Batch, CreditSettings, credit
 from tacit.learn.journal import REPLAYED, Journal
 from tacit.learn.learners import Learners
@@ -383,19 +383,23 @@ class Trainer:
         """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
         self.checkpoints.sweep()
         last = self.checkpoints.step("last")
-        tree = self.checkpoints.load(last, self.stage.updaters) if last is not None else None
-        for name in REPLAYED:
-            self.run.cut(name, tree["sizes"].get(name, 0) if tree else 0)
-        if tree is None or last is None:
+        if last is None:
+            for name in REPLAYED:
+                self.run.cut(name, 0)
             return False
-        self.state = State.from_json(tree)
-        if not self._still_stopped():
-            self.state.stopped = None
-        if self.state.best:  # as it is judged today, whatever it was when it was saved
-            rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
-            self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
+        tree = self.checkpoints.load(last, self.stage.updaters)
+        with reading(self.checkpoints.folder / f"step-{last:06d}"):
+            self.state = State.from_json(tree)
+            if not self._still_stopped():
+                self.state.stopped = None
+            if self.state.best:  # as it is judged today, whatever it was when it was saved
+                rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
+                self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
+            self.ahead = Rollout.from_json(tree["ahead"]) if tree.get("ahead") else None
+            sizes = {name: _natural(tree["sizes"].get(name, 0)) for name in REPLAYED}
+        for name, size in sizes.items():
+            self.run.cut(name, size)
         self.sampler.position = self.state.position
-        self.ahead = Rollout.from_json(tree["ahead"]) if tree.get("ahead") else None
         for engine in self.stage.trained_engines:
             async with engine.paused():
                 await engine.refresh(self.state.step)
@@ -424,6 +428,12 @@ def _teaches(group: Played) -> bool:
         for arm in (group.spoken, group.silent)
     )
     return difficulty(spoken) is Difficulty.MIXED or bool(silent and fmean(silent) != fmean(spoken))
+
+
+def _natural(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no size of a file")
+    return value
 
 
 def _size(path: Path) -> int:

@@ -5,6 +5,7 @@ Other fields are left alone unless they look like a slip of the pen.
 """
 
 import difflib
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,12 @@ def _instruction(grader: str, data: dict[str, Any]) -> str:
 
 def _text(place: str, row: Row, field: str, default: str | None = None) -> str:
     value = row.get(field, default)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole or (isinstance(value, float) and isfinite(value)):
         value = str(value)
     if not isinstance(value, str):
         said = "is missing" if field not in row else f"is {value!r}"
-        raise DataError(f"{place}: `{field}` {said}: give it as a string or a number")
+        raise DataError(f"{place}: `{field}` {said}: give it as a string or a finite number")
     if default is None and not value.strip():
         raise DataError(f"{place}: `{field}` is empty: write it, or delete the line")
     return value

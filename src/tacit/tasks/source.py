@@ -5,6 +5,7 @@ Knows nothing of what the rows mean: see `tacit.tasks.benchmark` and the family 
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,10 @@ from tacit.errors import DataError
 Row = Mapping[str, Any]
 PlacedRow = tuple[str, Row]
 """A row and where it stands, for error messages."""
+MOST_NESTED = 200
+"""Levels of lists and objects in a row; Python's own functions give up at about a thousand."""
+_LINE = re.compile(r"\S[^\n]*")
+"""A line that is not empty. Unlike `splitlines` it does not break at U+2028, which JSON allows."""
 
 
 def locate(folder: Path, file: str) -> Path:
@@ -54,11 +59,11 @@ def _read_text(path: Path) -> str:
 
 
 def _read_lines(path: Path, text: str) -> Iterator[PlacedRow]:
-    # Not splitlines(): JSON strings may hold U+2028 and its like, which that would break at.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            place = f"{path}:{number}"
-            yield _placed(place, _parse(place, line))
+    number, counted = 1, 0
+    for line in _LINE.finditer(text):
+        number += text.count("\n", counted, line.start())
+        counted, place = line.start(), f"{path}:{number}"
+        yield _placed(place, _parse(place, line[0]))
 
 
 def _parse(place: str, text: str) -> Any:
@@ -67,9 +72,31 @@ def _parse(place: str, text: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DataError(f"{place}: not valid JSON ({error.msg}, {where}): mend it") from error
+    except ValueError as error:  # a number with thousands of digits
+        raise DataError(f"{place}: not valid JSON ({error}): mend it") from error
+    except RecursionError:
+        raise DataError(f"{place}: it is nested too deeply: mend it") from None
 
 
 def _placed(place: str, row: Any) -> PlacedRow:
     if not isinstance(row, dict):
         raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
+    try:
+        _check(row)
+    except ValueError as error:
+        raise DataError(f"{place}: {error}: mend it") from None
     return place, row
+
+
+def _check(value: Any, depth: int = 0) -> None:
+    """Raise ValueError for what can be read, but not be written down again."""
+    if depth > MOST_NESTED:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, str):
+        value.encode()  # refuses half a surrogate pair
+    elif isinstance(value, dict):
+        for pair in value.items():
+            _check(pair, depth + 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check(one, depth + 1)
