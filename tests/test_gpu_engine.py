@@ -79,6 +79,37 @@ async def test_graphs_draw_what_the_cpu_draws(family: str) -> None:
         assert mine.silence_logprob == pytest.approx(theirs.silence_logprob, abs=1e-3)
 
 
+@pytest.mark.parametrize("ends", [[2], [2, 5]], ids=["one end", "two ends"])
+async def test_speech_that_begins_like_silence_ends_with_none_of_the_ends(ends: list[int]) -> None:
+    """A marker of one likely token, so that many messages come to where any end is silence."""
+    both = [tiny_model(vocab=8), on_gpu(tiny_model(vocab=8))]
+    prompt = (5, 6, 7)
+    with torch.no_grad():
+        likeliest = int(both[0].module(torch.tensor([prompt])).logits[0, -1].argmax())
+    assert likeliest not in ends
+    rule = SilenceRule(ids=(likeliest, 2), choice=Choice.SPEAK)
+    asked = [
+        Request(
+            messages=(),
+            prompt_ids=prompt,
+            sampling=Sampling(temperature=0.0 if seed % 10 == 0 else 1.0, max_tokens=4),
+            seed=derive_seed(seed),
+            silence=rule,
+        )
+        for seed in range(300)
+    ]
+    said = []
+    for loaded in both:
+        loaded.module.generation_config.eos_token_id = ends
+        said.append(await ask(LocalEngine(loaded, rows=16), asked))
+    cpu, gpu = said
+    assert [one.ids for one in gpu] == [one.ids for one in cpu]
+    for mine, theirs in zip(gpu, cpu, strict=True):
+        assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-3)
+        assert not (mine.ids[0] == likeliest and mine.ids[1] in ends)
+    assert sum(one.ids[0] == likeliest for one in gpu) > 30
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_greedy_is_what_generate_gives(family: str) -> None:
     loaded = on_gpu(tiny_model(family))
