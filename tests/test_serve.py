@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx2
+import openai
 import pytest
 
 from scripted_teams import SILENT, TASK, scripted
@@ -199,11 +200,23 @@ def test_half_a_character_is_read_and_answered() -> None:
         (asked(messages=[{"role": "user", "content": 3}]), 400, "messages.0.content", "valid"),
         (asked(messages=[{"role": "user", "content": " "}]), 400, "messages.0.content", "no text"),
         (asked(messages=[{"role": "system", "content": "x"}]), 400, "messages", "role `user`"),
+        (
+            asked(messages=[*ASKED["messages"], {"role": "assistant", "content": "It is"}]),
+            400,
+            "messages.1.role",
+            "the last message is of role `assistant`",
+        ),
+        (
+            asked(messages=[*ASKED["messages"], {"role": "tool", "content": "42"}]),
+            400,
+            "messages.1.role",
+            "the last message is of role `tool`",
+        ),
         (asked(temperature=-1), 400, "temperature", "greater than or equal to 0"),
         (asked(max_tokens="many"), 400, "max_tokens", "valid integer"),
-        (asked(n=2), 400, "n", "`n` is not supported by a team"),
+        (asked(n=0), 400, "n", "greater than or equal to 1"),
         (asked(tools=[{"type": "function"}]), 400, "tools", "not supported"),
-        (asked(stop=["\n"]), 400, "stop", "not supported"),
+        (asked(stop=7), 400, "stop", "valid"),
         (asked(response_format={"type": "json_object"}), 400, "response_format", "not supported"),
         (
             asked(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
@@ -244,6 +257,181 @@ def test_an_integer_of_too_many_digits_is_a_bad_request() -> None:
 )
 def test_settings_that_ask_for_nothing_are_fine(server: Running, harmless: dict[str, Any]) -> None:
     assert server.post(asked(**harmless), key=KEY).status_code == 200
+
+
+def test_what_is_left_alone_is_named_once_or_refused_where_the_server_is_strict() -> None:
+    calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
+    called = {"role": "assistant", "content": None, "tool_calls": calls}
+    odd = asked(
+        reasoning_effort="high",
+        user="ada",
+        store=False,
+        messages=[ASKED["messages"][0], called, ASKED["messages"][0]],
+    )
+    odd["é\r\nx"], odd["top_k"], odd["min_p"] = 1, 5, None
+    told = "reasoning_effort, ???x, top_k, messages.1.tool_calls"
+    with running(backend()) as server:
+        assert server.post(odd).headers["x-tacit-ignored"] == told
+        assert server.post(odd | {"stream": True}).headers["x-tacit-ignored"] == told
+        assert "x-tacit-ignored" not in server.post(asked(user="ada", stop="x", n=1)).headers
+    with running(backend(), Limits(strict=True)) as server:
+        refused = server.post(odd)
+        assert server.post(asked(user="ada", store=False)).status_code == 200
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "reasoning_effort")
+
+
+def test_an_answer_ends_before_the_first_stop() -> None:
+    with running(solo(lambda request: "one two three four")) as server:
+
+        def said(stop: Any, stream: bool) -> tuple[str, str]:
+            reply = server.post(asked(stop=stop, stream=stream))
+            if not stream:
+                (choice,) = reply.json()["choices"]
+                return choice["message"]["content"], choice["finish_reason"]
+            *data, _ = texts(reply.text.splitlines())
+            pieces = [json.loads(event)["choices"][0] for event in data]
+            text = "".join(piece["delta"].get("content") or "" for piece in pieces)
+            return text, pieces[-1]["finish_reason"]
+
+        for stream in (False, True):
+            assert said(["four", "two th"], stream) == ("one ", "stop")
+            assert said("o three", stream) == ("one tw", "stop")
+            assert said(["", "fourth", "x"], stream) == ("one two three four", "stop")
+            assert said("one", stream) == ("", "stop")
+
+
+def test_several_choices_are_several_answers_of_the_team() -> None:
+    seeds: list[int] = []
+
+    def actor(request: Request) -> str:
+        seeds.append(request.seed)
+        return f"answer {request.seed}"
+
+    with running(solo(actor)) as server:
+        body = server.post(asked(n=3, seed=5, tacit=True)).json()
+        stream = server.post(asked(n=3, seed=5, stream=True))
+        alone = server.post(asked(seed=5)).json()
+    choices = body["choices"]
+    answers = [choice["message"]["content"] for choice in choices]
+    assert [choice["index"] for choice in choices] == [0, 1, 2]
+    assert len(set(answers)) == 3 and set(answers) == {f"answer {seed}" for seed in seeds[:3]}
+    assert body["usage"]["completion_tokens"] == 6 and len(body["tacit"]["conversation"]) == 3
+    assert alone["choices"][0]["message"]["content"] == answers[0]
+    heard = ["", "", ""]
+    for event in texts(stream.text.splitlines())[:-1]:
+        (piece,) = json.loads(event)["choices"]
+        heard[piece["index"]] += piece["delta"].get("content") or ""
+    assert heard == answers
+
+
+def test_one_choice_that_fails_fails_the_request() -> None:
+    held = Held()
+
+    async def actor(request: Request) -> Any:
+        if held.asked:
+            return RuntimeError("out of memory")
+        return await held(request)
+
+    with running(solo(actor)) as server:
+        assert server.post(asked(n=2)).status_code == 502
+        held.until(cancelled=1)
+
+
+def test_completions_answer_each_prompt() -> None:
+    """As lm-eval's `local-completions` and LangChain's `OpenAI` ask."""
+    seen: list[str] = []
+
+    def actor(request: Request) -> str:
+        seen.append(request.messages[-1].content)
+        return f"{len(request.messages[-1].content)} letters. Question: more"
+
+    body = {
+        "model": "team",
+        "prompt": ["One?", "Three?"],
+        "max_tokens": 256,
+        "temperature": 0,
+        "stop": ["Question:", "</s>"],
+        "seed": 1234,
+    }
+    likelihood = {"model": "team", "prompt": "x", "max_tokens": 1, "logprobs": 1, "echo": True}
+    with running(solo(actor)) as server:
+        url = f"{server.url}/completions"
+        reply = httpx2.post(url, json=body | {"n": 2}).json()
+        stream = httpx2.post(url, json=body | {"prompt": "One?", "stream": True})
+        scored = httpx2.post(url, json=likelihood).json()["error"]
+        tokens = httpx2.post(url, json=body | {"prompt": [[1, 2]]}).json()["error"]
+    assert seen[:4] == ["One?", "One?", "Three?", "Three?"]
+    texts_ = [(choice["index"], choice["text"]) for choice in reply["choices"]]
+    assert texts_ == [
+        (0, "4 letters. "),
+        (1, "4 letters. "),
+        (2, "6 letters. "),
+        (3, "6 letters. "),
+    ]
+    assert reply["object"] == "text_completion" and reply["usage"]["completion_tokens"] == 16
+    *data, done = texts(stream.text.splitlines())
+    chunks = [json.loads(event)["choices"][0] for event in data]
+    assert "".join(chunk["text"] for chunk in chunks) == "4 letters. " and done == "[DONE]"
+    assert chunks[-1]["finish_reason"] == "stop"
+    assert scored["param"] == "logprobs"
+    assert tokens["param"] == "prompt" and "tokenized_requests=False" in tokens["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_answer_as_the_openai_client_reads_them(stream: bool) -> None:
+    seen: list[str] = []
+
+    def actor(request: Request) -> str:
+        seen.append(request.messages[-1].content)
+        return "one two three"
+
+    asked_: Any = {
+        "model": "team",
+        "instructions": "Be brief.",
+        "input": [
+            {"role": "user", "content": "What is 1 + 1?"},
+            {"type": "message", "role": "assistant", "content": [
+                {"type": "output_text", "text": "2", "annotations": []}]},
+            {"role": "user", "content": [{"type": "input_text", "text": "And 17 + 25?"}]},
+        ],
+        "max_output_tokens": 2,
+        "store": False,
+        "reasoning": {"effort": "low"},
+    }  # fmt: skip
+    with (
+        running(solo(actor)) as server,
+        openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as client,
+    ):
+        raw = client.responses.with_raw_response.create(**asked_)
+        whole = raw.parse()
+        if stream:
+            events = list(client.responses.create(**asked_, stream=True))
+            deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+            assert "".join(deltas) == "one two" and len(deltas) > 1
+            assert [event.sequence_number for event in events] == list(range(len(events)))
+            assert events[0].type == "response.created"
+            last = events[-1]
+            assert last.type == "response.incomplete"
+            whole = last.response
+        with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+            client.responses.create(model="team", input="x", previous_response_id="resp_1")
+        with pytest.raises(openai.BadRequestError, match="function_call_output"):
+            output: Any = [{"type": "function_call_output", "call_id": "1", "output": "2"}]
+            client.responses.create(model="team", input=output)
+    assert raw.headers["x-tacit-ignored"] == "reasoning"
+    assert whole.output_text == "one two" and whole.status == "incomplete"
+    assert whole.incomplete_details and whole.incomplete_details.reason == "max_output_tokens"
+    assert whole.usage and whole.usage.output_tokens == 2
+    assert "Be brief." in seen[0] and seen[0].endswith("\n\nAnd 17 + 25?")
+
+
+def test_a_response_that_fails_on_its_way_raises_in_its_client() -> None:
+    with (
+        running(telling(Tells()), Limits(deadline=0.4)) as server,
+        openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as client,
+        pytest.raises(openai.APIError, match="no answer within"),
+    ):
+        list(client.responses.create(model="team", input="What is 17 + 25?", stream=True))
 
 
 def test_an_oversized_body_without_a_length_is_stopped_too(server: Running) -> None:

@@ -121,6 +121,37 @@ def test_langchain_in_a_langgraph_graph(url: str, answer: str) -> None:
     assert "".join(str(chunk.content) for chunk in model.stream(QUESTION)) == answer
 
 
+def test_langchain_over_completions_and_responses(url: str, answer: str) -> None:
+    from langchain_openai import ChatOpenAI, OpenAI
+    from pydantic import SecretStr
+
+    key = SecretStr(KEY)
+    plain = OpenAI(
+        model="pocket-hint", base_url=url, api_key=key, max_retries=0, temperature=0, seed=1
+    )
+    assert plain.batch([QUESTION, QUESTION]) == [answer, answer]
+    assert "".join(plain.stream(QUESTION)) == answer
+    chat = ChatOpenAI(
+        model="pocket-hint", base_url=url, api_key=key, max_retries=0, use_responses_api=True
+    )
+    assert chat.invoke(QUESTION).text == answer
+    assert "".join(chunk.text for chunk in chat.stream(QUESTION)) == answer
+
+
+async def test_openai_agents_sdk_over_responses(url: str, answer: str) -> None:
+    from agents import Agent, OpenAIResponsesModel, Runner, set_tracing_disabled
+
+    set_tracing_disabled(True)
+    async with openai.AsyncOpenAI(base_url=url, api_key=KEY) as client:
+        model = OpenAIResponsesModel(model="pocket-hint", openai_client=client)
+        agent = Agent(name="solver", model=model)
+        assert (await Runner.run(agent, QUESTION)).final_output == answer
+        streamed = Runner.run_streamed(agent, QUESTION)
+        async for _ in streamed.stream_events():
+            pass
+        assert streamed.final_output == answer
+
+
 async def test_openai_agents_sdk(url: str, answer: str) -> None:
     from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
 

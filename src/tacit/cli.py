@@ -186,6 +186,9 @@ def serve(
     body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse fields that would have no effect.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
@@ -198,7 +201,12 @@ def serve(
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
     limits = Limits(
-        body_bytes=body_kb << 10, rate=rate, places=places, waiting=waiting, deadline=deadline
+        body_bytes=body_kb << 10,
+        rate=rate,
+        places=places,
+        waiting=waiting,
+        deadline=deadline,
+        strict=strict,
     )
     options = ServeOptions(
         host=host,

@@ -29,6 +29,8 @@ EPISODE, ROLE = "x-tacit-episode", "x-tacit-role"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FINAL = {"x-should-retry": "false"}
 """What the openai client understands as: asking again is of no use."""
+REFUSED = UNSUPPORTED | {"n": (1,), "stop": ("", [])}
+"""Whatever is cut off or thrown away of what an agent said could not be learned from."""
 LIMITS = Limits(body_bytes=1 << 24, places=1 << 16, waiting=0, deadline=3600.0)
 """One's own program on one's own machine is let do what it likes."""
 
@@ -44,13 +46,16 @@ class Recorder:
         names = [seat.name for seat in self._session(headers).team.seats]
         return models_json(names, self._opened)
 
-    def check(self, chat: Chat) -> None:
+    def check(self, chat: Chat) -> list[str]:
         self._seat(chat)
-        for field, nothing in UNSUPPORTED.items():
+        for field, nothing in REFUSED.items():
             value = chat.body.get(field)
             if value is not None and value not in nothing:
                 raise Problem(400, f"`{field}` is not supported", param=field, headers=FINAL)
+        if len(chat.prompts) > 1:
+            raise Problem(400, "an agent is asked one thing at a time", param="prompt")
         prompt_of(chat)
+        return []
 
     async def answer(self, chat: Chat, emit: Emit) -> Answer:
         session, seat = self._session(chat.headers), self._seat(chat)
@@ -105,7 +110,8 @@ def prompt_of(chat: Chat) -> tuple[ChatMessage, ...]:
 
 def _body(chat: Chat, text: str, calls: list[Call]) -> Json:
     usage = sum((call.usage for call in calls), Usage())
-    body = completion(chat, text, FINISH[calls[-1].stop if calls else Stop.EOS], usage)
+    finish = FINISH[calls[-1].stop if calls else Stop.EOS]
+    body = completion(chat, [(text, finish)], usage)
     return body | ({"tacit": account(calls)} if chat.fields.tacit else {})
 
 

@@ -4,6 +4,7 @@ Every reply that is not a success has OpenAI's error shape. Logs hold no text an
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tacit.serve.backend import Answer, Backend, Emit
+from tacit.serve.dialects import Completions, Dialect, Responses
 from tacit.serve.errand import Errand, EventStream
 from tacit.serve.gate import Gate
 from tacit.serve.keys import RateLimit, check_json, check_key, read_body
 from tacit.serve.metrics import CONTENT_TYPE, Metrics
 from tacit.serve.outside import Outside, json_response, told
 from tacit.serve.problem import Problem
-from tacit.serve.schema import Chat, parse_chat
+from tacit.serve.schema import Chat, parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class Limits:
     """Requests that may wait for a place."""
     deadline: float = 120.0
     """Seconds from a request's arrival to the end of its answer."""
+    strict: bool = False
+    """Whether a field that would have no effect is refused."""
     headers: float = 20.0
     """Seconds from a connection's beginning, or a request's first byte, to its last header."""
 
@@ -56,7 +60,7 @@ class Service:
         self._errands: set[asyncio.Task[Answer]] = set()
 
     def app(self, extra: Sequence[Route] = ()) -> ASGIApp:
-        """The ASGI application; `extra` routes come after the common ones."""
+        """The ASGI application; `extra` routes come before what is only said in other terms."""
         routes = [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/models", self.models),
@@ -64,6 +68,8 @@ class Service:
             Route("/healthz", self.health),
             Route("/metrics", self.show_metrics),
             *extra,
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
         ]
         failures = (Problem, HTTPException, Exception)
         inside = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, told))
@@ -100,20 +106,40 @@ class Service:
         raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
 
     async def chat(self, request: Request) -> Response:
+        return await self._ask(request, Dialect)
+
+    async def completions(self, request: Request) -> Response:
+        return await self._ask(request, Completions)
+
+    async def responses(self, request: Request) -> Response:
+        return await self._ask(request, Responses)
+
+    async def _ask(self, request: Request, kind: type[Dialect]) -> Response:
         until = self.until()
         self.admit(request)
         check_json(request)
         raw = await read_body(request, self.limits.body_bytes, self.limits.deadline)
-        chat = parse_chat(raw, request.headers)
-        self.backend.check(chat)
+        dialect = kind(parse_json(raw), request.headers)
+        chat = dialect.chat
+        headers = self._warned(self.backend.check(chat))
         errand = Errand(lambda emit: self._work(chat, emit, until))
         self._errands.add(errand.task)
         errand.task.add_done_callback(self._count)
         first = await errand.first(request.receive)
         if first is None:  # no stream, or none yet: a status can still tell of a failure
-            return json_response((await errand.answer()).body)
+            return json_response(dialect.whole((await errand.answer()).body), headers=headers)
         self.metrics.first_chunk(self._since(until))
-        return EventStream(first, errand, until)
+        return EventStream(first, errand, until, dialect, headers)
+
+    def _warned(self, ignored: list[str]) -> dict[str, str]:
+        """The header that names what is left alone, unless that is to be refused."""
+        if not ignored:
+            return {}
+        if self.limits.strict:
+            told = f"`{ignored[0]}` has no effect here, and the server is strict: leave it out"
+            raise Problem(400, told, param=ignored[0])
+        names = [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:40] for name in ignored[:20]]
+        return {"x-tacit-ignored": ", ".join(names)}
 
     async def _work(self, chat: Chat, emit: Emit, until: float) -> Answer:
         async with self.in_time(until), self.gate.place():

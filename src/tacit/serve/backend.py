@@ -27,8 +27,11 @@ class Backend(Protocol):
         """What `/v1/models` lists."""
         ...
 
-    def check(self, chat: Chat) -> None:
-        """Refuse, with a Problem, what cannot be answered: before the request waits for a place."""
+    def check(self, chat: Chat) -> list[str]:
+        """Refuse, with a Problem, what cannot be answered: before the request waits for a place.
+
+        Returns the fields that will be left alone though they ask for something.
+        """
         ...
 
     async def answer(self, chat: Chat, emit: Emit) -> Answer:

@@ -14,7 +14,7 @@ from tacit.types import Message
 SYSTEM = ("system", "developer")
 
 
-def question_of(messages: Sequence[WireMessage], *, with_system: bool) -> str:
+def question_of(messages: Sequence[WireMessage], *, with_system: bool = True) -> str:
     """What the last user message asks, below what was said before it."""
     last = last_user(messages)
     if last is None:

@@ -7,9 +7,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tacit.serve.backend import Answer, Emit
+from tacit.serve.dialects import Dialect
 from tacit.serve.outside import log_failure
 from tacit.serve.problem import Problem, retry_later
-from tacit.serve.schema import DONE, Json, event
+from tacit.serve.schema import Json
 
 GONE = 499
 """The status, in logs and metrics, of a request whose client did not wait for the reply."""
@@ -59,13 +60,16 @@ class Errand:
 class EventStream(StreamingResponse):
     """An errand's chunks as server-sent events, its failure as the last of them."""
 
-    def __init__(self, first: Json, errand: Errand, until: float) -> None:
+    def __init__(
+        self, first: Json, errand: Errand, until: float, dialect: Dialect, headers: dict[str, str]
+    ) -> None:
         super().__init__(
             self._events(first),
             media_type="text/event-stream",
-            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers},
         )
         self._errand = errand
+        self._dialect = dialect
         self._until = until + LAST_WORDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,25 +84,24 @@ class EventStream(StreamingResponse):
             task.cancel()
 
     async def _events(self, first: Json) -> AsyncIterator[bytes]:
-        yield event(first)
+        yield self._dialect.piece(first)
         over = False
         while not over:
             batch = [await self._errand.chunks.get()]
             while not self._errand.chunks.empty():
                 batch.append(self._errand.chunks.get_nowait())
             over = batch[-1] is None
-            data = b"".join(event(chunk) for chunk in batch if chunk is not None)
+            data = b"".join(self._dialect.piece(chunk) for chunk in batch if chunk is not None)
             yield data + (await self._last() if over else b"")
 
     async def _last(self) -> bytes:
         try:
-            await self._errand.answer()
+            return self._dialect.last((await self._errand.answer()).body)
         except Problem as problem:
-            return event(problem.body())
+            return self._dialect.failure(problem.body())
         except Exception as error:
             log_failure(error)
-            return event(Problem(500, "an internal error").body())
-        return DONE
+            return self._dialect.failure(Problem(500, "an internal error").body())
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -23,7 +23,7 @@ from tacit.serve.schema import encoded
 log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/metrics")
-PATHS = ("/v1/chat/completions", "/v1/models", *PROBES)
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", *PROBES)
 
 
 class Outside:
@@ -80,7 +80,8 @@ def json_response(
 
 
 _WORDS = {
-    404: "there is nothing at this path: the server has /v1/chat/completions and /v1/models",
+    404: "there is nothing at this path: the server has /v1/chat/completions, /v1/completions, "
+    "/v1/responses and /v1/models",
     405: "this path does not take this method",
 }
 

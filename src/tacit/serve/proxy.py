@@ -72,7 +72,7 @@ class ProxyBackend:
         ours = [model_json(self._name, self._opened)] if self._model else []
         return theirs | {"data": [*ours, *theirs.get("data", [])]}
 
-    def check(self, chat: Chat) -> None:
+    def check(self, chat: Chat) -> list[str]:
         if chat.fields.model == self._name and not self._model:
             raise Problem(
                 404,
@@ -80,6 +80,7 @@ class ProxyBackend:
                 param="model",
                 code="model_not_found",
             )
+        return []  # everything goes on to the Actor
 
     async def answer(self, chat: Chat, emit: Emit) -> Answer:
         model = self._model if chat.fields.model == self._name else None

@@ -46,6 +46,8 @@ class ChatFields(_Lenient):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = None
+    n: int | None = Field(None, ge=1, le=128)
+    stop: str | list[str] | None = None
     tacit: bool | None = None
     """Ours: put the conversation and the ledger into the reply."""
 
@@ -57,6 +59,8 @@ class Chat:
     fields: ChatFields
     body: Json
     """All that the client sent."""
+    prompts: Sequence[Sequence[WireMessage]]
+    """What is asked: its messages, or those of several prompts at once."""
     headers: Mapping[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -76,9 +80,15 @@ class Chat:
     def max_tokens(self) -> int | None:
         return self.fields.max_completion_tokens or self.fields.max_tokens
 
+    @property
+    def stops(self) -> list[str]:
+        """The texts before which an answer ends."""
+        stop = self.fields.stop or []
+        return [text for text in ([stop] if isinstance(stop, str) else stop) if text]
 
-def parse_chat(raw: bytes, headers: Mapping[str, str]) -> Chat:
-    """The request of a body, or a Problem that names the field."""
+
+def parse_json(raw: bytes) -> Json:
+    """The object of a body, or a Problem."""
     try:
         body = json.loads(raw, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # also of a number with too many digits
@@ -87,8 +97,14 @@ def parse_chat(raw: bytes, headers: Mapping[str, str]) -> Chat:
         raise Problem(400, f"the body is not valid JSON: {reason}{place}") from None
     if not isinstance(body, dict):
         raise Problem(400, "the body must be a JSON object")
+    return body
+
+
+def parse_chat(body: Json, headers: Mapping[str, str]) -> Chat:
+    """The request of a body, or a Problem that names the field."""
     try:
-        return Chat(fields=ChatFields.model_validate(body), body=body, headers=headers)
+        fields = ChatFields.model_validate(body)
+        return Chat(fields=fields, body=body, headers=headers, prompts=[fields.messages])
     except ValidationError as error:
         raise _named(error) from None
 
@@ -120,20 +136,29 @@ def usage_json(usage: Usage) -> Json:
     }
 
 
-def completion(chat: Chat, text: str, finish: str, usage: Usage) -> Json:
-    message = {"role": "assistant", "content": text, "refusal": None}
+def completion(chat: Chat, said: Sequence[tuple[str, str]], usage: Usage) -> Json:
+    """`said`: each choice's text and why it ended."""
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": None,
+            "finish_reason": finish,
+        }
+        for index, (text, finish) in enumerate(said)
+    ]
     return {
         "id": chat.id,
         "object": "chat.completion",
         "created": chat.created,
         "model": chat.fields.model,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+        "choices": choices,
         "usage": usage_json(usage),
     }
 
 
-def chunk(chat: Chat, delta: Json, finish: str | None = None) -> Json:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+def chunk(chat: Chat, delta: Json, finish: str | None = None, index: int = 0) -> Json:
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
     return {
         "id": chat.id,
         "object": "chat.completion.chunk",

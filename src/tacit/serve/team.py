@@ -1,13 +1,14 @@
 """A team as one model: its question goes in, its answer comes out, its tokens are all counted.
 
 Client settings reach the call that gives the answer, where the topology names one (`final=True`);
-helpers speak as they were trained. What a team cannot do is refused by name; fields that nobody
-knows are left alone, as clients expect of such servers.
+helpers speak as they were trained. What a team cannot do is refused by name; fields that are left
+alone are named to the client.
 """
 
+import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.errors import EngineError, PromptTooLong, TopologyError
@@ -19,7 +20,9 @@ from tacit.serve.problem import Problem
 from tacit.serve.schema import (
     FINISH,
     Chat,
+    ChatFields,
     Json,
+    WireMessage,
     account,
     chunk,
     completion,
@@ -30,10 +33,8 @@ from tacit.team.team import Answering, Setting
 from tacit.types import Call, Message, Stop, Task, Usage
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "tools": ([],),
     "functions": ([],),
-    "stop": ("", []),
     "logprobs": (False,),
     "logit_bias": ({},),
     "presence_penalty": (0,),
@@ -41,8 +42,28 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
+    "echo": (False,),
+    "suffix": ("",),
+    "best_of": (1,),
+    "prompt": (),
+    "previous_response_id": (),
+    "conversation": (),
+    "background": (False,),
 }
 """What would change the answer but a team cannot do, and the values that ask for nothing."""
+
+INDIFFERENT = {
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "tool_choice",
+    "user",
+}
+"""What no answer depends on where there are no tools."""
 
 
 class TeamBackend:
@@ -56,7 +77,7 @@ class TeamBackend:
     async def models(self, headers: Mapping[str, str]) -> Json:
         return models_json([self._name], self._opened)
 
-    def check(self, chat: Chat) -> None:
+    def check(self, chat: Chat) -> list[str]:
         if chat.fields.model != self._name:
             hint = did_you_mean(chat.fields.model, [self._name])
             raise Problem(
@@ -69,18 +90,36 @@ class TeamBackend:
             value = chat.body.get(field)
             if value is not None and value not in nothing:
                 raise Problem(400, f"`{field}` is not supported by a team", param=field)
-        _check_text(chat)
+        for messages in chat.prompts:
+            _check_messages(messages)
+        return _ignored(chat)
 
     async def answer(self, chat: Chat, emit: Emit) -> Answer:
-        said = _Said(chat, emit)
+        """Each prompt is answered as often as it is asked for, all at once."""
+        seed = secrets.randbits(63) if chat.fields.seed is None else chat.fields.seed
+        asked = [(p, sample) for p in chat.prompts for sample in range(chat.fields.n or 1)]
+        said = [_Said(chat, emit, index) for index in range(len(asked))]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._play(question_of(messages), one, seed, sample))
+                    for one, (messages, sample) in zip(said, asked, strict=True)
+                ]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        calls = tuple(call for task in tasks for call in task.result())
+        body = completion(chat, [(one.text, one.finish) for one in said], _usage(calls))
+        body |= {"tacit": account(calls)} if chat.fields.tacit else {}
+        if chat.streams and (last := chat.last_fields(body)):
+            emit(chunk(chat, {}) | {"choices": []} | last)
+        return Answer(body, calls)
+
+    async def _play(self, question: str, said: "_Said", seed: int, sample: int) -> list[Call]:
         task = Task(
-            id="serve",
-            question=question_of(chat.fields.messages, with_system=True),
-            answer="",
-            grader="",
-            instruction=self._instruction,
+            id="serve", question=question, answer="", grader="", instruction=self._instruction
         )
-        team = self._roster.seat(task, _setting(chat, said))
+        setting = Setting(seed=seed, sample=sample, answering=said.answering())
+        team = self._roster.seat(task, setting)
         try:
             message = await self._roster.play(team)
         except PromptTooLong as error:
@@ -94,63 +133,74 @@ class TeamBackend:
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
             reason = f"the team's topology failed: {error.place}"
             raise Problem(502, reason, code="team_failed") from error
-        calls = tuple(team.whole.calls)
-        body = completion(chat, message.text, _finish(message, calls), _usage(calls))
-        body |= {"tacit": account(calls)} if chat.fields.tacit else {}
-        said.end(body)
-        return Answer(body, calls)
+        said.end(message.text, _finish(message, team.whole.calls))
+        return team.whole.calls
 
     async def close(self) -> None:
         """The engines belong to whoever opened them."""
 
 
 class _Said:
-    """What a stream's client has heard of the answer so far."""
+    """One choice: what a stream's client has heard of it so far, and how it ended."""
 
-    def __init__(self, chat: Chat, emit: Emit) -> None:
+    def __init__(self, chat: Chat, emit: Emit, index: int) -> None:
+        self.text, self.finish = "", ""
         self._chat = chat
         self._emit = emit
-        self._text = ""
+        self._index = index
+        self._said = ""
+        """What the team said, beyond a stop or what may become one."""
 
-    def hear(self, piece: str) -> None:
-        if not self._text:
-            self._emit(chunk(self._chat, {"role": "assistant", "content": ""}))
-        self._text += piece
-        self._emit(chunk(self._chat, {"content": piece}))
-
-    def end(self, body: Json) -> None:
-        """Say what is left, why it ended, and what it cost."""
-        if not self._chat.streams:
-            return
-        choice = body["choices"][0]
-        whole: str = choice["message"]["content"]
-        if not whole.startswith(self._text):
-            raise Problem(500, "the topology announced another answer than it gave")
-        if rest := whole[len(self._text) :]:
-            self.hear(rest)
-        elif not self._text:
-            self._emit(chunk(self._chat, {"role": "assistant", "content": ""}))
-        self._emit(chunk(self._chat, {}, choice["finish_reason"]))
-        if last := self._chat.last_fields(body):
-            self._emit(chunk(self._chat, {}) | {"choices": []} | last)
-
-
-def _setting(chat: Chat, said: _Said) -> Setting:
-    fields = chat.fields
-    return Setting(
-        seed=secrets.randbits(63) if fields.seed is None else fields.seed,
-        answering=Answering(
+    def answering(self) -> Answering:
+        fields = self._chat.fields
+        return Answering(
             temperature=fields.temperature,
             top_p=fields.top_p,
-            max_tokens=chat.max_tokens,
-            on_text=said.hear if chat.streams else None,
-        ),
-    )
+            max_tokens=self._chat.max_tokens,
+            on_text=self.hear if self._chat.streams else None,
+        )
+
+    def hear(self, piece: str) -> None:
+        if not self._said:
+            self._tell({"role": "assistant", "content": ""})
+        self._said += piece
+        self._tell_more(before_stop(self._said, self._chat.stops, ended=False))
+
+    def end(self, whole: str, finish: str) -> None:
+        """Say what is left, and why it ended."""
+        text = before_stop(whole, self._chat.stops, ended=True)
+        self.finish = finish if text == whole else FINISH[Stop.EOS]
+        if not self._chat.streams:
+            self.text = text
+            return
+        if not text.startswith(self.text):
+            raise Problem(500, "the topology announced another answer than it gave")
+        if not self._said:
+            self._tell({"role": "assistant", "content": ""})
+        self._tell_more(text)
+        self._tell({}, self.finish)
+
+    def _tell_more(self, text: str) -> None:
+        if more := text[len(self.text) :]:
+            self.text = text
+            self._tell({"content": more})
+
+    def _tell(self, delta: Json, finish: str | None = None) -> None:
+        self._emit(chunk(self._chat, delta, finish, self._index))
 
 
-def _check_text(chat: Chat) -> None:
-    """A team reads words only."""
-    for place, message in enumerate(chat.fields.messages):
+def before_stop(text: str, stops: Sequence[str], *, ended: bool) -> str:
+    """The text up to the first stop, and while it goes on, up to what may become one."""
+    found = [place for stop in stops if (place := text.find(stop)) >= 0]
+    if found or ended:
+        return text[: min(found, default=len(text))]
+    parts = {stop[:length] for stop in stops for length in range(1, len(stop))}
+    return text[: len(text) - max((len(p) for p in parts if text.endswith(p)), default=0)]
+
+
+def _check_messages(messages: Sequence[WireMessage]) -> None:
+    """A team reads words only, and answers the user."""
+    for place, message in enumerate(messages):
         parts = message.content if isinstance(message.content, list) else []
         for number, part in enumerate(parts):
             if part.get("type") != "text":
@@ -159,10 +209,31 @@ def _check_text(chat: Chat) -> None:
                     "a team reads text only",
                     param=f"messages.{place}.content.{number}.type",
                 )
-    question_of(chat.fields.messages, with_system=True)
+    question_of(messages)
+    if messages[-1].role != "user":
+        told = f"a team answers the user, and the last message is of role `{messages[-1].role}`"
+        raise Problem(400, told, param=f"messages.{len(messages) - 1}.role")
 
 
-def _finish(answer: Message, calls: tuple[Call, ...]) -> str:
+def _ignored(chat: Chat) -> list[str]:
+    """The fields that ask for something and have no effect."""
+    known = {*ChatFields.model_fields, *UNSUPPORTED, *INDIFFERENT}
+    fields = [name for name, value in chat.body.items() if name not in known and _asks(value)]
+    calls = [
+        f"messages.{place}.{name}"
+        for messages in chat.prompts
+        for place, message in enumerate(messages)
+        for name in ("tool_calls", "function_call")
+        if _asks((message.model_extra or {}).get(name))
+    ]
+    return fields + calls
+
+
+def _asks(value: Any) -> bool:
+    return value is not None and value not in ([], {}, "")
+
+
+def _finish(answer: Message, calls: Sequence[Call]) -> str:
     """Why the call that gave the answer ended."""
     stops = [c.stop for c in calls if c.agent == answer.agent and c.text == answer.text]
     return FINISH[stops[-1] if stops else Stop.EOS]
