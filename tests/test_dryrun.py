@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from loopback import Server, by_hash
+from loopback import Server, by_hash, completion
 from tacit.commands import run_evaluation
 from tacit.config import Config
 from tacit.configfile import load_config, parse_config
 from tacit.dryrun import dry_run
-from tacit.errors import SpendCap
+from tacit.errors import ConfigError, SpendCap
 from tacit.runfolder import RunFolder
 from tacit.training import run_training
 from training_runs import tree
@@ -70,7 +70,7 @@ async def test_a_training_run_takes_what_was_foretold(tmp_path: Path, temperatur
     for name in ("solo", "team without helpers"):
         real += sum(episode.usage.total for episode in RunFolder(tmp_path).episodes(name))
     assert abs(told["tokens"] / real - 1) < 0.2
-    parts = {"training", "silent arm", "evaluations", "solo"}
+    parts = {"training", "silent arm", "budget check", "evaluations", "solo"}
     alone = set() if temperature else {"evaluations without helpers"}
     assert told["parts"].keys() == parts | alone
 
@@ -123,4 +123,83 @@ async def test_the_sample_is_not_paid_beyond_the_cap(
         asked = len(server.asked)
     finally:
         server.stop()
-    assert asked == 16 * 8, "the first team's episodes, which began before anything was paid"
+    assert asked == 8, "the first episode, which showed what the others would cost"
+
+
+def tiny(server: Server, folder: Path, **changed: Any) -> Config:
+    """The tiny training run, with its Actor behind the server's URL."""
+    whole = far(server, folder).model_dump(mode="json") | tree(**changed)
+    whole["team"]["agents"]["actor"]["model"] = "far"
+    prices = "{far: {input: 1.0, output: 10.0}, pocket: {input: 0, output: 0}}"
+    (folder / "prices.yaml").write_text(f"date: 2026-01-01\nmodels: {prices}\n")
+    return parse_config(whole)
+
+
+async def test_what_training_refuses_is_refused_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
+    server = Server(by_hash)
+    try:
+        impossible = tiny(server, tmp_path, budget={"tokens": 1})
+        for run in (
+            lambda: dry_run(impossible, training=True, as_json=True),
+            lambda: run_training(impossible, tmp_path / "run", as_json=True),
+        ):
+            with pytest.raises(ConfigError, match=r"budget\.tokens"):
+                await run()
+        RunFolder.open(tmp_path / "other", tiny(server, tmp_path, seed=9))
+        fine = tiny(server, tmp_path, budget={"tokens": 60})
+        for training in (True, False):
+            with pytest.raises(ConfigError, match=r"another config \(seed differ\)"):
+                await dry_run(fine, training=training, as_json=True, folder=tmp_path / "other")
+        with pytest.raises(ConfigError, match="has no checkpoint"):
+            await dry_run(fine, training=True, as_json=True, start=str(tmp_path / "other"))
+    finally:
+        server.stop()
+
+
+async def test_the_sample_of_a_small_run_is_no_larger_than_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
+    server = Server(by_hash)
+    once = {"steps": 1, "tasks_per_step": 1, "group": 2}
+    config = tiny(server, tmp_path, train=once, tasks={"limit": 1}, budget={"tokens": 60})
+    config = config.model_copy(update={"spend_cap": 1e-6})
+    free = config.model_copy(update={"spend_cap": None})
+    try:
+        told = await dry_run(free, training=True, as_json=False)
+        sampled = len(server.asked)
+        await run_training(free, tmp_path / "run", as_json=True)
+        paid = len(server.asked) - sampled
+        assert sampled <= paid
+        assert told["parts"]["budget check"] > 0 and told["within_cap"]
+        with pytest.raises(SpendCap):
+            await dry_run(config, training=True, as_json=False)
+        assert len(server.asked) == sampled + paid + 1
+        with pytest.raises(ConfigError, match="is done after step 1"):
+            await dry_run(free, training=True, as_json=True, folder=tmp_path / "run")
+    finally:
+        server.stop()
+
+
+async def test_the_judge_is_paid_and_foretold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
+    server = Server(lambda sent: completion(r"\boxed{7}"))
+    line = '{"question": "Why %d?", "answer": "-", "grader": "judge"}\n'
+    (tmp_path / "open.jsonl").write_text("".join(line % n for n in range(40)))
+    config = far(
+        server,
+        tmp_path,
+        tasks={"name": str(tmp_path / "open.jsonl")},
+        judge={"model": "far", "rubric": "Be right."},
+    )
+    try:
+        told = await dry_run(config, training=False, as_json=True)
+    finally:
+        server.stop()
+    assert told["models"]["far"]["calls"] == 80, "an answer and a mark for each of 40 tasks"
+    assert told["parts"]["judge"] > 0

@@ -10,7 +10,7 @@ import pytest
 from scripted_teams import TASK, scripted
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, EngineError, GradingError, Refused, RunError, SpendCap
-from tacit.rollout import Job, play_all, play_episode
+from tacit.rollout import Cap, Job, play_all, play_episode
 from tacit.team.team import Setting, Team
 from tacit.types import Episode, Grade, Message, Task
 
@@ -258,7 +258,7 @@ async def test_a_cap_lets_those_under_way_finish_and_begins_no_more() -> None:
             jobs(50),
             concurrency=4,
             on_episode=done.append,
-            capped=lambda: "no money left" if len(done) >= 10 else None,
+            cap=Cap(lambda: "no money left" if len(done) >= 10 else None),
         )
     assert 10 <= len(done) <= 10 + 4
     assert sorted(int(e.task_id.removeprefix("sum/")) for e in done) == list(range(len(done)))
@@ -270,6 +270,26 @@ async def test_a_cap_reached_by_the_last_episode_stops_nothing() -> None:
         scripted("solo", {"actor": failing_on()}),
         jobs(5),
         on_episode=done.append,
-        capped=lambda: "no money left" if len(done) >= 5 else None,
+        cap=Cap(lambda: "no money left" if len(done) >= 5 else None),
     )
     assert len(done) == 5
+
+
+async def test_under_a_cap_no_more_is_begun_than_what_is_left_will_pay_for() -> None:
+    """Ten for an episode, a hundred in all: at first one alone, then several, none too many."""
+    left, under_way, most = 100.0, 0, [0]
+
+    async def script(request: Request) -> str:
+        nonlocal left, under_way
+        under_way += 1
+        most.append(under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        left -= 10.0
+        return r"\boxed{1}"
+
+    cap = Cap(lambda: None if left > 0 else "no money left", lambda: left)
+    with pytest.raises(SpendCap, match="no money left"):
+        await play_all(scripted("solo", {"actor": script}), jobs(50), concurrency=50, cap=cap)
+    assert left == 0.0
+    assert most[1] == 1 and max(most) > 1

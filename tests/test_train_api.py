@@ -101,6 +101,16 @@ async def test_a_capped_run_stops_at_a_checkpoint_and_goes_on_to_the_same_end(
     assert spent(config(server, tmp_path), capped) == whole, "and nothing was paid twice"
 
 
+async def test_the_budget_check_before_training_is_within_the_cap(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve()
+    with pytest.raises(SpendCap, match="larger spend_cap goes on"):
+        await run_training(config(server, tmp_path, cap=1e-3), tmp_path / "run", as_json=True)
+    assert len(server.asked) == 1, "the first answer shows what the others would cost"
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"cache", "spend.jsonl"}
+
+
 async def test_an_evaluation_stops_within_what_is_under_way(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:

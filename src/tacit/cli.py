@@ -61,10 +61,9 @@ def evaluate(
     if config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     trained = _trained(source)
-    if dry:
-        only = config.model_copy(update={"teams": {}})
-        return _dry_run(only, as_json=as_json, trained=trained)
     folder = out or _measured_in(source, config.name, trained, "eval")
+    if dry:
+        return _dry_run(config, as_json=as_json, trained=trained, folder=folder, alone=True)
     how: dict[str, Any] = {"as_json": as_json, "details": details, "trained": trained}
     _await(run_evaluation(config, folder, alone=True, **how))
 
@@ -84,9 +83,9 @@ def compare(
 
     config = load_config(source, overrides or ())
     trained = _trained(source)
-    if dry:
-        return _dry_run(config, as_json=as_json, trained=trained)
     folder = out or _measured_in(source, config.name, trained, "compare")
+    if dry:
+        return _dry_run(config, as_json=as_json, trained=trained, folder=folder)
     _await(run_evaluation(config, folder, as_json=as_json, details=details, trained=trained))
 
 
@@ -111,7 +110,7 @@ def train(
     if start is None and _trained(source) and Path(source).resolve() != folder.resolve():
         start = source  # a trained run stands for its weights, here as in every command
     if dry:
-        return _dry_run(config, as_json=as_json, training=True)
+        return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
     from tacit.training import run_training  # after the config, which answers at once
 
     how: dict[str, Any] = {"as_json": as_json, "details": details, "start": start}
@@ -306,12 +305,10 @@ def init(
     typer.echo(f"wrote {path}; try: tacit eval {path}")
 
 
-def _dry_run(
-    config: "Config", *, as_json: bool, training: bool = False, trained: Path | None = None
-) -> None:
+def _dry_run(config: "Config", *, training: bool = False, **how: Any) -> None:
     from tacit.dryrun import dry_run
 
-    _await(dry_run(config, training=training, as_json=as_json, trained=trained))
+    _await(dry_run(config, training=training, **how))
 
 
 def _folder(source: str, name: str) -> Path:

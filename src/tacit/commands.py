@@ -111,7 +111,7 @@ async def _evaluate(
         with episode_progress() as progress:
             for name, roster in rosters.items():
                 common = (name, roster, tasks, config.evaluation, run)
-                how: Any = {"seed": config.seed, "grader": grader, "capped": purse.reached}
+                how: Any = {"seed": config.seed, "grader": grader, "cap": purse.cap()}
                 bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
                 episodes[name] = await evaluate_team(*common, **how, on_episode=bar.add)
                 helpers = helpers_of(config, teams[name])

@@ -1,18 +1,19 @@
 """`--dry-run`: what a run will take in tokens, money and time, from playing a little of it.
 
-The sample is played for real, and paid for, within the spend cap; no run folder is written. Not
-known before: what kept answers will save, what training changes beyond holding its token budget.
+The sample is a part of what the run would play. It is played for real, and paid for, within the
+spend cap; no run folder is written. Not known before: what kept answers will save, what training
+changes beyond holding its token budget.
 """
 
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -22,14 +23,18 @@ from tacit.config import Config, TrainConfig
 from tacit.console import note, out, spend_lines
 from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
 from tacit.economy.spend import Purse
-from tacit.errors import SpendCap
+from tacit.errors import ConfigError
 from tacit.evaluate import WITHOUT
-from tacit.rollout import Grader, Job, play_all
+from tacit.rollout import Cap, Grader, Job, play_all
 from tacit.runfolder import RunFolder
 from tacit.session import helpers_of, measured_teams_of, prices_of, seat, tasks_of
+from tacit.team.judge import Judge
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
-from tacit.types import Task
+from tacit.types import Call, Task
+
+if TYPE_CHECKING:
+    from tacit.learn.setup import Stage
 
 T = TypeVar("T")
 
@@ -38,16 +43,29 @@ HELD_OUT, TRAINED, GROUP = 16, 12, 2
 
 
 async def dry_run(
-    config: Config, *, training: bool, as_json: bool, trained: Path | None = None
+    config: Config,
+    *,
+    training: bool,
+    as_json: bool,
+    trained: Path | None = None,
+    folder: Path | None = None,
+    alone: bool = False,
+    start: str | None = None,
 ) -> dict[str, Any]:
-    """Play the sample, scale it up, and print what the run will take."""
+    """Play the sample, scale it up, and print what the run will take in that folder.
+
+    What the run itself would refuse is refused here, in the same words.
+    """
     with _purse(config) as purse:
+        judged: list[Call] = []
         if training:
-            parts, seconds = await _training(config, purse)
+            parts, seconds = await _training(config, purse, folder or purse.folder, start, judged)
         else:
-            parts, seconds = await _evaluation(config, purse, trained), 0.0
-        found = forecast(parts, prices_of(config), _speeds(config), seconds)
-        result = found.to_json() | {"spend": purse.to_json()}
+            RunFolder.check(folder or purse.folder, config)
+            config = config.model_copy(update={"teams": {}}) if alone else config
+            parts, seconds = await _evaluation(config, purse, trained, judged), 0.0
+        found = forecast(parts, prices_of(config), _speeds(config), seconds, judged)
+        result = found.to_json() | {"within_cap": _within(config, found), "spend": purse.to_json()}
     if as_json:
         json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
         sys.stdout.write("\n")
@@ -56,56 +74,71 @@ async def dry_run(
     return result
 
 
-async def _evaluation(config: Config, purse: Purse, trained: Path | None) -> list[Part]:
+async def _evaluation(
+    config: Config, purse: Purse, trained: Path | None, judged: list[Call]
+) -> list[Part]:
     teams, tasks = measured_teams_of(config), tasks_of(config.tasks, config.judge)
     parts: list[Part] = []
     async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
+        _listen(grader, judged)
         for name, roster in rosters.items():
             helpers = helpers_of(config, teams[name])
-            parts += await _team(name, roster, helpers, tasks, config, grader, purse.reached)
+            parts += await _team(name, roster, helpers, tasks, config, grader, purse.cap())
     return parts
 
 
-async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
-    """The parts of a training run, and the seconds that all its updates will take."""
+async def _training(
+    config: Config, purse: Purse, folder: Path, start: str | None, judged: list[Call]
+) -> tuple[list[Part], float]:
+    """The parts of what is left of a training run, and the seconds that its updates will take."""
+    from tacit.learn.checkpoint import Checkpoints
     from tacit.learn.setup import open_stage
+    from tacit.learn.trained import Weights
     from tacit.learn.trainer import Trainer
+    from tacit.training import check_run
 
-    train = config.train
+    run, weights = check_run(config, folder, start)
+    last, train = Checkpoints(run.path / "checkpoints").step("last"), config.train
+    if last is not None:
+        weights = Weights(run.path / "checkpoints", last)
+    done = last or 0
+    left = train.steps - done
+    if not left:
+        raise ConfigError(f"`{folder}` is done after step {done}: give more train.steps")
     small = train.model_copy(update={"group": min(GROUP, train.group), "dynamic_sampling": 0})
     # each play of the silent arm goes with a spoken episode, as in the run
     plays = min(small.group, config.silence.silent_samples)
     silence = config.silence.model_copy(update={"silent_samples": plays})
     sampled = config.model_copy(update={"train": small, "silence": silence})
     async with open_stage(sampled, purse.account(note)) as stage:
-        common = (stage.test_tasks, config, stage.grader, purse.reached)
-        helpers = helpers_of(config, stage.team)
-        parts = await _team("evaluations", stage.roster, helpers, *common)
-        for name, team in config.teams.items():
-            parts += await _team(name, seat(team, stage.engines), frozenset(), *common)
-        if reason := purse.reached():
-            raise SpendCap(reason)
-        with tempfile.TemporaryDirectory() as folder:
-            trainer = Trainer(stage, RunFolder(folder))
-            some = trainer.sampler.take(TRAINED)
-            quiet = await trainer.player.play_silent(some) if trainer.player.choosing else []
+        _listen(stage.grader, judged)
+        with tempfile.TemporaryDirectory() as empty:
+            trainer = Trainer(stage, RunFolder(empty), cap=purse.cap())
+            if weights:
+                await weights.put_into(stage.policies.values(), stage.trained_engines, version=done)
+            began = time.perf_counter()
+            probe = await trainer.probe() if last is None else []
+            probed = time.perf_counter() - began
+            parts = await _measured(config, stage, purse.cap())
+            some = trainer.sampler.take(min(TRAINED, left * train.tasks_per_step))
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
     spoken = [episode for group in groups for episode in group.spoken]
+    quiet = probe or [episode for group in groups for episode in group.silent]
     budget = config.budget.tokens if config.budget.control == "dual" else None
-    looks = _evaluations(train)
+    looks = [step - done for step in _evaluations(train) if last is None or step > last]
     parts[0] = replace(
         parts[0],
         episodes=parts[0].episodes * len(looks),
         talk=talk_left(spoken, quiet, budget, looks),
         quiet=quiet,
     )
-    whole = train.steps * train.tasks_per_step
+    whole = left * train.tasks_per_step
     learning = Part(
         name="training",
         episodes=whole * train.group,
         sample=spoken,
         seconds=play_seconds,
-        talk=talk_left(spoken, quiet, budget, range(train.steps)),
+        talk=talk_left(spoken, quiet, budget, range(left)),
         quiet=quiet,
     )
     arm = Part(name="silent arm", episodes=0, sample=quiet, seconds=0.0)
@@ -113,7 +146,24 @@ async def _training(config: Config, purse: Purse) -> tuple[list[Part], float]:
         arm = replace(arm, episodes=min(whole, len(stage.train_tasks)))
     elif trainer.player.silent_plays:
         arm = replace(arm, episodes=whole * config.silence.silent_samples)
-    return [learning, arm, *parts], update_seconds * learning.episodes / len(spoken)
+    check = Part(name="budget check", episodes=len(probe), sample=probe, seconds=probed)
+    return [learning, arm, check, *parts], update_seconds * learning.episodes / len(spoken)
+
+
+async def _measured(config: Config, stage: "Stage", cap: Cap) -> list[Part]:
+    """The team on the held-out tasks, and the teams that it is compared with."""
+    common = (stage.test_tasks, config, stage.grader, cap)
+    helpers = helpers_of(config, stage.team)
+    parts = await _team("evaluations", stage.roster, helpers, *common)
+    for name, team in config.teams.items():
+        parts += await _team(name, seat(team, stage.engines), frozenset(), *common)
+    return parts
+
+
+def _listen(grader: Grader, judged: list[Call]) -> None:
+    """A judge's calls are in no episode, and are paid all the same."""
+    if isinstance(grader, Judge):
+        grader.on_call = judged.append
 
 
 def _evaluations(train: TrainConfig) -> list[int]:
@@ -129,7 +179,7 @@ async def _team(
     tasks: Sequence[Task],
     config: Config,
     grader: Grader,
-    capped: Callable[[], str | None],
+    cap: Cap,
 ) -> list[Part]:
     """A team on the held-out tasks, and without its helpers."""
     some = _spread(tasks, HELD_OUT)
@@ -141,7 +191,7 @@ async def _team(
         began = time.perf_counter()
         jobs = [Job(task, Setting(seed=config.seed, muted=muted)) for task in some]
         sample = await play_all(
-            roster, jobs, concurrency=config.evaluation.concurrency, grader=grader, capped=capped
+            roster, jobs, concurrency=config.evaluation.concurrency, grader=grader, cap=cap
         )
         seconds = time.perf_counter() - began
         parts.append(Part(name=title, episodes=episodes, sample=sample, seconds=seconds))
@@ -184,12 +234,17 @@ def _show(config: Config, found: Forecast, purse: Purse) -> None:
     ]
     if found.money is not None and prices:
         cap = f" (spend_cap {config.spend_cap:g})" if config.spend_cap else ""
+        over = "" if _within(config, found) else ": it will stop there"
         keeps = any(m.engine == "api" and m.cache != "none" for m in config.models.values())
         kept = ", less what kept answers will save" if keeps else ""
         money = f"{found.money:.4f} {prices.currency}"
-        lines.append(f"{money} at the prices of {prices.date}{cap}{kept}")
+        lines.append(f"{money} at the prices of {prices.date}{cap}{kept}{over}")
     for line in (*lines, *spend_lines(purse.to_json())):
         out.print(line)
+
+
+def _within(config: Config, found: Forecast) -> bool:
+    return config.spend_cap is None or found.money is None or found.money <= config.spend_cap
 
 
 def _duration(seconds: float) -> str:

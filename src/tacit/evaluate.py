@@ -12,7 +12,7 @@ from tacit.config import EvaluationConfig
 from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
 from tacit.grading import grade, read_answer
-from tacit.rollout import Grader, Job, play_all
+from tacit.rollout import NO_CAP, Cap, Grader, Job, play_all
 from tacit.runfolder import RunFolder
 from tacit.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.team.prompts import HELPING_PARTS
@@ -97,7 +97,7 @@ async def evaluate_team(
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
     muted: frozenset[str] = frozenset(),
-    capped: Callable[[], str | None] = lambda: None,
+    cap: Cap = NO_CAP,
 ) -> list[Episode]:
     """Play what is missing in the run folder and return all episodes, in task order.
 
@@ -133,7 +133,7 @@ async def evaluate_team(
         grader=grader,
         on_episode=keep,
         succeeded=len(have),
-        capped=capped,
+        cap=cap,
     )
     return [have[key] for key in wanted]
 

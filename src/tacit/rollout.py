@@ -5,6 +5,7 @@ scored 0. What the team did to itself, talking until a prompt overflows, is a wr
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
@@ -23,6 +24,18 @@ from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Task
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """How much money may still be spent: any, where nothing else is said."""
+
+    reached: Callable[[], str | None] = lambda: None
+    """Why nothing more may be begun, or None."""
+    left: Callable[[], float] = lambda: math.inf
+
+
+NO_CAP = Cap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +88,40 @@ async def play_all(
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
     succeeded: int = 0,
-    capped: Callable[[], str | None] = lambda: None,
+    cap: Cap = NO_CAP,
 ) -> list[Episode]:
     """Play every job, at most so many at once; episodes come back in the order of the jobs.
 
     When the first episodes all fail there is no point in going on: RunError with the reason, unless
-    some `succeeded` before. Where `capped` gives a reason no more are begun; those under way
-    are finished, and then it is SpendCap with that reason.
+    some `succeeded` before. Where the cap is reached no more are begun; those under way are
+    finished, and then it is SpendCap with the reason. Under a cap the first episode is played
+    alone, and then no more at once than what is left will pay for.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))
     done: dict[int, Episode] = {}
+    at_first, under_way, ended = cap.left(), 0, asyncio.Event()
+
+    def affordable() -> bool:
+        left = cap.left()
+        if math.isinf(left) or not under_way:
+            return True
+        return bool(done) and (under_way + 1) * (at_first - left) <= left * len(done)
 
     async def player() -> None:
-        nonlocal succeeded
-        while queue and not capped():
+        nonlocal succeeded, under_way
+        while queue and not cap.reached():
+            if not affordable():
+                ended.clear()
+                await ended.wait()
+                continue
             number, job = queue.pop()
+            under_way += 1
             # A task of its own, so that the critical path of one episode never leaks into the next.
             episode = await asyncio.create_task(play_episode(roster, job, grader=grader))
             done[number] = episode
+            under_way -= 1
+            ended.set()
             if on_episode:
                 on_episode(episode)
             succeeded += episode.grade is not None
@@ -104,7 +132,7 @@ async def play_all(
         for _ in range(min(concurrency, len(queue))):
             group.create_task(player())
     if queue:
-        raise SpendCap(str(capped()))
+        raise SpendCap(str(cap.reached()))
     return [done[number] for number in sorted(done)]
 
 

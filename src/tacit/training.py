@@ -74,7 +74,9 @@ def check_run(
             f"`{folder}` holds a run that began with {began or 'untrained weights'}: go on with it "
             "without --from, or name another folder with --out"
         )
-    weights = Weights.find(began) if began and last is None else None if began else given
+    weights = given
+    if began:  # which is of use only until there is a checkpoint of its own
+        weights = Weights.find(began) if last is None else None
     if weights:
         weights.check(config, team)
     return run, weights
@@ -95,7 +97,7 @@ async def _train(
         with step_display(config) as on_step:
             trainer = Trainer(
                 stage, run, on_step=on_step, on_note=note,
-                pause=lambda: run.take("stop"), capped=purse.reached, start=weights,
+                pause=lambda: run.take("stop"), cap=purse.cap(), start=weights,
             )  # fmt: skip
             state = await trainer.train()
         if state.step < config.train.steps and not state.stopped:
@@ -114,7 +116,7 @@ async def _played(
     """The held-out episodes of every team that is compared, and the team's without its helpers."""
     config, tasks = stage.config, stage.test_tasks
     assert state.best is not None
-    how: Any = {"seed": config.seed, "grader": stage.grader, "capped": purse.reached}
+    how: Any = {"seed": config.seed, "grader": stage.grader, "cap": purse.cap()}
     episodes = {"untrained": list(run.episodes("eval-000000"))}
     with episode_progress() as progress:
         for name, team in config.teams.items():

@@ -10,7 +10,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from tacit.economy.ledger import PriceTable
-from tacit.types import Episode, Usage
+from tacit.types import Call, Episode, Usage
 
 FALL_STEPS = 50
 """Steps in which the talk above a budget falls to 1/e."""
@@ -115,8 +115,9 @@ def forecast(
     prices: PriceTable | None = None,
     speeds: Mapping[str, Speed] | None = None,
     more_seconds: float = 0.0,
+    judged: Sequence[Call] = (),
 ) -> Forecast:
-    """Scale every part's sample up to the whole run."""
+    """Scale every part's sample up to the whole run; `judged` are the judge's calls about it."""
     models: dict[str, Need] = {}
     by_part: dict[str, float] = {}
     spread = seconds = 0.0
@@ -129,9 +130,14 @@ def forecast(
         by_part[part.name] = sum(need.tokens for need in models.values()) - before
         drawn = sum(episode.usage.total for episode in part.sample)
         seconds += part.seconds * by_part[part.name] / max(1, drawn)
+    sampled = list({id(e): e for part in parts for e in part.sample}.values())
+    if judged:
+        times = sum(part.episodes for part in parts) / max(len(sampled), len(judged))
+        for call in judged:
+            models.setdefault(call.model, Need()).add(call.usage, times)
+        by_part["judge"] = times * sum(call.usage.total for call in judged)
     total = sum(by_part.values())
     limits = [(name, speed) for name, speed in (speeds or {}).items() if name in models]
-    sampled = [episode for part in parts for episode in part.sample]
     return Forecast(
         models=models,
         parts=by_part,

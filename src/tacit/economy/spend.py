@@ -5,8 +5,10 @@ Kept answers cost nothing and have no receipt. An answer that was lost on its wa
 charged all the same: nobody can know that here.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +17,7 @@ from tacit.economy.ledger import PriceTable
 from tacit.engine.api import Account
 from tacit.engine.api_answer import MOST_TOKENS
 from tacit.errors import ConfigError
+from tacit.rollout import Cap
 from tacit.runfolder import RunFolder, read_lines
 from tacit.types import Receipt, Usage
 
@@ -63,6 +66,19 @@ class Purse:
         self._run.append(FILE, RECEIPT.dump_json(receipt))
         self.receipts.append(receipt)
         self._spent += self._money(receipt)
+
+    @property
+    def folder(self) -> Path:
+        return self._run.path
+
+    def cap(self) -> Cap:
+        return Cap(self.reached, self.left)
+
+    def left(self) -> float:
+        """Money that may still be spent."""
+        if self._cap is None or self._prices is None:
+            return math.inf
+        return max(0.0, self._cap - self._spent)
 
     def reached(self) -> str | None:
         """Why nothing more may be asked, or None while the cap is not reached."""

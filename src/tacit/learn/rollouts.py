@@ -7,7 +7,7 @@ from tacit.config import Config, SilenceConfig, TeamConfig
 from tacit.engine.once import Once
 from tacit.errors import ConfigError, RunError
 from tacit.learn.arms import Played
-from tacit.rollout import Grader, Job, play_all
+from tacit.rollout import NO_CAP, Cap, Grader, Job, play_all
 from tacit.session import is_greedy
 from tacit.team.roster import Roster, may_be_silent
 from tacit.team.team import Setting
@@ -31,13 +31,13 @@ class Player:
     """Hears of every episode, failed ones too."""
     _silent: dict[str, tuple[Episode, ...]] = field(default_factory=dict)
 
-    async def play(self, tasks: Sequence[Task], step: int) -> list[Played]:
+    async def play(self, tasks: Sequence[Task], step: int, cap: Cap = NO_CAP) -> list[Played]:
         """G episodes of each task, and the silent arm. Failed episodes are left out."""
         for agent in self.roster.agents:
             if isinstance(agent.engine, Once):
                 agent.engine.forget()
         jobs = [job for task in tasks for job in self._jobs(task, step)]
-        episodes = await self._play_all(jobs)
+        episodes = await self._play_all(jobs, cap)
         spoken: dict[str, list[Episode]] = {}
         silent: dict[str, list[Episode]] = {}
         for job, episode in zip(jobs, episodes, strict=True):
@@ -53,19 +53,20 @@ class Player:
             raise RunError(f"no group of step {step} could be played: {errors[0]}")
         return whole
 
-    async def play_silent(self, tasks: Sequence[Task]) -> list[Episode]:
+    async def play_silent(self, tasks: Sequence[Task], cap: Cap) -> list[Episode]:
         """One episode of each task in which everyone who may be silent is."""
         quiet = dict.fromkeys(self.choosing, Choice.SILENT)
         jobs = [Job(task, self._setting(0, 0, quiet)) for task in tasks]
-        return await self._play_all(jobs)
+        return await self._play_all(jobs, cap)
 
-    async def _play_all(self, jobs: Sequence[Job]) -> list[Episode]:
+    async def _play_all(self, jobs: Sequence[Job], cap: Cap) -> list[Episode]:
         return await play_all(
             self.roster,
             jobs,
             concurrency=self.config.train.concurrency,
             grader=self.grader,
             on_episode=self.on_episode,
+            cap=cap,
         )
 
     def _group(

@@ -41,9 +41,10 @@ from tacit.learn.terms import credit_settings, dual_settings
 from tacit.learn.track import Fan
 from tacit.learn.trained import Weights
 from tacit.learn.update import Updated
+from tacit.rollout import NO_CAP, Cap
 from tacit.runfolder import RunFolder
 from tacit.session import prices_of
-from tacit.types import Task
+from tacit.types import Episode, Task
 
 NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
@@ -65,8 +66,8 @@ class Trainer:
     """Asked before each step: True saves and stops, and the same command goes on from there."""
     enough: Callable[[], str | None] = lambda: None
     """Asked before each step: why training ends here, to be evaluated like any other end."""
-    capped: Callable[[], str | None] = lambda: None
-    """Why no more may be spent: asked before each step and each held-out episode."""
+    cap: Cap = NO_CAP
+    """What may be spent: looked at before each step, and each episode outside of steps."""
     start: Weights | None = None
     """What a new run begins with, where that is not the models' own weights."""
     state: State = field(init=False)
@@ -109,7 +110,7 @@ class Trainer:
                     self.stage.policies.values(), self.stage.trained_engines, version=0
                 )
                 self.on_note(f"beginning with the weights of {self.start.folder}")
-            await self._check_budgets()
+            await self.probe()
             if self.state.warmup.limit >= config.train.steps:
                 self.on_note(NEVER_CHARGED)
         elif self.state.stopped:
@@ -134,7 +135,7 @@ class Trainer:
             if reason := self.enough():
                 await self._end(reason)
                 break
-            if reason := self.capped():
+            if reason := self.cap.reached():
                 self._save()
                 raise SpendCap(reason)
             await self._step()
@@ -154,7 +155,7 @@ class Trainer:
     async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Played], float, float]:
         """Play tasks and learn from them without keeping anything; with seconds of each."""
         began = time.perf_counter()
-        played = await self.player.play(tasks, step=1)
+        played = await self.player.play(tasks, step=1, cap=self.cap)
         rolled = time.perf_counter()
         batch = credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
         await self.learners.update(batch, train_choice=self.state.warmup.over)
@@ -284,17 +285,18 @@ class Trainer:
             numbers["episodes/behind"] = behind / max(1, len(versions))
         return numbers
 
-    async def _check_budgets(self) -> None:
-        """Refuse a budget that no team could learn to keep, before any training."""
+    async def probe(self) -> list[Episode]:
+        """Play tasks in silence, and refuse a budget that no team could learn to keep."""
         if not (self.duals and self.player.choosing):
-            return
-        silent = await self.player.play_silent(self.stage.train_tasks[:16])
+            return []
+        silent = await self.player.play_silent(self.stage.train_tasks[:16], self.cap)
         for name, settings in self.duals.items():
             if name != "money" and not settings.fixed:
                 costs = [
                     fixed_tokens(e) if name == "tokens" else e.turns for e in silent if e.grade
                 ]
                 check_budget(name, settings.budget, sum(costs) / max(1, len(costs)))
+        return silent
 
     async def _evaluate(self) -> None:
         """Held-out tasks, the policy choosing alone and greedily; remember the best."""
@@ -304,7 +306,7 @@ class Trainer:
         episodes = await evaluate_team(
             name, self.stage.roster, self.stage.test_tasks, config.evaluation, self.run,
             seed=config.seed, grader=self.stage.grader, on_episode=self.meter.add,
-            capped=self.capped,
+            cap=self.cap,
         )  # fmt: skip
         summary = summarise(
             name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)

@@ -14,7 +14,7 @@ from tacit.grading.answer import final_answer
 from tacit.grading.number import read_number
 from tacit.team.prompts import build
 from tacit.team.team import fits
-from tacit.types import ChatMessage, Grade, Message, Task
+from tacit.types import Call, ChatMessage, Grade, Message, Task
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
 TOP_MARK = 10
@@ -27,6 +27,8 @@ class Judge:
     def __init__(self, engine: Engine, config: JudgeConfig) -> None:
         self._engine = engine
         self._config = config
+        self.on_call: Callable[[Call], None] = lambda call: None
+        """Hears of each mark given, which is a call of its own and in no episode."""
 
     async def __call__(self, task: Task, text: str) -> Grade:
         if task.grader != "judge":
@@ -44,6 +46,17 @@ class Judge:
             if fits(self._engine, error, messages, self._prompt(task, "")):
                 raise Overflow(f"judge: {error}, because of the answer") from None
             raise
+        self.on_call(
+            Call(
+                agent="judge",
+                model=self._engine.model,
+                messages=messages,
+                text=done.text,
+                stop=done.stop,
+                usage=done.usage,
+                reused=done.reused,
+            )
+        )
         reward = _mark(done.text) / TOP_MARK
         return Grade(
             reward=reward,
