@@ -4,9 +4,15 @@ One evaluation becomes one dict of equally long columns, a position for each tas
 values are all equal is kept as that one value.
 
     {"tasks": "gsm8k/test", "ids": ["0", "1"], "right": "10", "leak": "-1", "path": [310, 402],
-     "calls": {"hinter/hinter": {"generated": [41, 60], "read": 88, "calls": 1, "silent": 0}}}
+     "answer": ["9f02c1d4", "03b7aa51"],
+     "calls": {"hinter/hinter": {"generated": [41, 60], "read": 88, "calls": 1, "silent": 0,
+                                 "logprob": [-12.41, -30.02]}}}
+
+`answer` is a hash of the answer as its grader read it, so that teams can be asked later where they
+agree; `logprob` is of all that was said, where the engine knows it.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +21,9 @@ from tacit.team.prompts import HELPING_PARTS
 from tacit.types import Call, Episode, Stop, Task
 
 Columns = dict[str, Any]
-BY_TASK = ("ids", "right", "leak", "path", "level", "right_calls", "base_nats", "base_tokens")
+BY_TASK = (
+    "ids", "right", "answer", "leak", "path", "level", "right_calls", "base_nats", "base_tokens",
+)  # fmt: skip
 
 
 def columns(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Columns:
@@ -27,6 +35,7 @@ def columns(episodes: Sequence[Episode], tasks: Sequence[Task]) -> Columns:
         "tasks": name,
         "ids": ids,
         "right": "".join(_mark(e.grade.right if e.grade else None) for e in mine),
+        "answer": [_answer(e) for e in mine],
         "leak": "".join(_leak(e, task) for e, task in zip(mine, tasks, strict=True)),
         "path": _column([e.path_tokens for e in mine]),
         "calls": _calls(mine),
@@ -74,6 +83,13 @@ def _mark(value: bool | None) -> str:
     return "-" if value is None else "01"[value]
 
 
+def _answer(episode: Episode) -> str:
+    """Empty where nothing was read; of another task the same answer has another hash."""
+    read = episode.grade.answer if episode.grade else ""
+    whole = f"{episode.task_id}\n{read}".encode()
+    return hashlib.blake2b(whole, digest_size=4).hexdigest() if read else ""
+
+
 def _leak(episode: Episode, task: Task) -> str:
     said = [c.text for c in episode.calls if c.part in HELPING_PARTS and not c.silent]
     return _mark(any(holds_answer(text, task.answer) for text in said) if said else None)
@@ -92,7 +108,14 @@ def _calls(episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:
             "silent": _column([sum(c.silent for c in some) for some in mine]),
             "cut": _column([sum(c.stop is Stop.LENGTH for c in some) for some in mine]),
         }
+        if any(call.logprob is not None for some in mine for call in some):
+            found[kind]["logprob"] = _column([_logprob(some) for some in mine])
     return found
+
+
+def _logprob(calls: Sequence[Call]) -> float | None:
+    known = [call.logprob for call in calls if call.logprob is not None]
+    return round(sum(known), 2) if len(known) == len(calls) else None
 
 
 def _kind(call: Call) -> str:

@@ -89,6 +89,22 @@ async def test_a_call_carries_the_settings_and_brings_back_the_usage(
     assert (sent["max_tokens"], sent["seed"]) == (20, 2**62 + 1)
 
 
+async def test_log_probabilities_that_a_server_gives_are_summed_and_kept(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    def given(logprobs: Any) -> Answer:
+        choice = {"finish_reason": "stop", "message": {"content": "four"}, "logprobs": logprobs}
+        return completion(choices=[choice])
+
+    whole = {"content": [{"token": "fo", "logprob": -0.5}, {"token": "ur", "logprob": -0.25}]}
+    server = serve(given(whole), given({"content": [{"token": "fo"}]}), given(None))
+    settings = {"parameters": {"logprobs": True}}
+    async with connected(server, Account(cache=tmp_path), **settings) as engine:
+        got = [(await engine.generate(question(number))).logprob for number in (0, 1, 2, 0)]
+    assert got == [-0.75, None, None, -0.75]
+    assert len(server.asked) == 3 and server.asked[0]["logprobs"] is True
+
+
 async def test_a_cut_answer_and_one_without_details(serve: Callable[..., Server]) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     server = serve(completion("fo", "length", usage=usage))

@@ -458,3 +458,19 @@ async def test_episodes_of_another_task_of_the_same_id_are_not_reused(tmp_path: 
     changed = replace(one, question="What is 2 + 3?", answer="5")
     with pytest.raises(ConfigError, match="not the task it was"):
         await evaluate_team("solo", roster, [changed], settings, run)
+
+
+async def test_every_recorded_call_has_its_log_probability_and_every_episode_its_answer(
+    pocket: LocalEngine, tmp_path: Path
+) -> None:
+    agents = {"hinter": {"max_tokens": 48}, "actor": {"max_tokens": 24}}
+    config = TeamConfig.model_validate({"topology": "hint_actor", "agents": agents})
+    roster = build_roster(config, dict.fromkeys(config.agents, pocket))
+    tasks = load_tasks("arithmetic", split="test", limit=4)
+    run = RunFolder.open(tmp_path, Config())
+    await evaluate_team("team", roster, tasks, SETTINGS, run)
+    for line in (tmp_path / "episodes" / "team.jsonl").read_text().splitlines():
+        tree = json.loads(line)
+        for one in tree["calls"]:
+            assert one["logprob"] == pytest.approx(sum(one["logprobs"])) and one["logprob"] < 0
+        assert tree["grade"]["answer"] and tree["grade"]["answer"] in tree["answer"]

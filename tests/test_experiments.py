@@ -442,7 +442,7 @@ def call(agent: str, part: str, text: str, tokens: int, silent: bool = False) ->
 
 
 def episode(task: str, right: bool | None, *calls: Call) -> Episode:
-    grade = None if right is None else Grade(reward=float(right), right=right)
+    grade = None if right is None else Grade(reward=float(right), right=right, answer="so 42")
     return Episode(task_id=task, sample=0, calls=calls, grade=grade, error=None if grade else "x")
 
 
@@ -461,7 +461,15 @@ def test_columns_say_who_spent_what_and_hold_no_text() -> None:
         "generated": [5, 2, 4], "read": [50, 20, 40], "calls": 1, "silent": [0, 1, 0], "cut": 0,
     }  # fmt: skip
     assert found["calls"]["actor/solver"]["generated"] == [30, 30, 0]
-    assert "42" not in json.dumps(found) and "think" not in json.dumps(found)
+    read, other, failed = found["answer"]
+    assert len(read) == 8 and read != other and failed == "", "a hash, and another for each task"
+    again = columns([episode(tasks[0].id, False, solver)], tasks[:1])
+    assert again["answer"] == [read], "the same answer to the same task"
+    assert "logprob" not in found["calls"]["actor/solver"], "an engine that knows none"
+    said = replace(solver, output_ids=(1, 2), logprobs=(-0.5, -0.25))
+    known = columns([episode(tasks[0].id, True, said, said)], tasks[:1])
+    assert known["calls"]["actor/solver"]["logprob"] == -1.5
+    assert "so 42" not in json.dumps(found) and "think" not in json.dumps(found)
     some = chosen(found, ["2", "0"])
     assert some["right"] == "-1" and some["calls"]["hinter/hinter"]["generated"] == [4, 5]
     assert spread(7, 2) == [7, 7] and spread("01", 2) == ["0", "1"]

@@ -1,6 +1,7 @@
 """The nouns refuse what cannot be, and add up."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -51,3 +52,10 @@ def test_an_episode_adds_up() -> None:
 
 def test_usage_adds_every_direction() -> None:
     assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
+
+
+def test_a_call_says_how_likely_all_was_that_it_said() -> None:
+    said = replace(call(2), output_ids=(1, 2), logprobs=(-0.5, -0.25))
+    assert said.logprob == -0.75
+    assert call(2).logprob is None, "nobody knows"
+    assert replace(call(2), logprob=-3.0).logprob == -3.0, "a server told"

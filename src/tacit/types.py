@@ -133,6 +133,8 @@ class Call:
     fingerprint: str = ""
     reused: bool = False
     """Answered by an answer kept from before: its tokens count as ever, nothing was paid."""
+    logprob: float | None = None
+    """Of all that was said: the sum of `logprobs`, or what a server told; None where not known."""
 
     @property
     def is_turn(self) -> bool:
@@ -148,6 +150,8 @@ class Call:
                 f"{self.agent}: {len(self.output_ids)} output ids "
                 f"but {len(self.logprobs)} log-probabilities"
             )
+        if self.logprobs and math.isfinite(total := math.fsum(self.logprobs)):
+            object.__setattr__(self, "logprob", total)
 
 
 def told_of_silence(prompt: Iterable[str]) -> bool:

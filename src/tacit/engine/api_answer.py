@@ -1,6 +1,7 @@
 """What an OpenAI-compatible server says: a whole completion, a broken one, or why there is none."""
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +62,18 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
         usage=usage,
         model=str(served),
         fingerprint=str(fingerprint),
+        logprob=_logprob(choice),
     )
+
+
+def _logprob(choice: Mapping[str, Any]) -> float | None:
+    """Of the whole text, where it was asked for (`parameters: {logprobs: true}`) and given."""
+    try:
+        values = [token["logprob"] for token in choice["logprobs"]["content"]]
+        total = math.fsum(values)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return total if values and math.isfinite(total) else None
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:

@@ -54,6 +54,7 @@ class AnswerCache:
             "usage": asdict(answer.usage),
             "model": answer.model,
             "fingerprint": answer.fingerprint,
+            "logprob": answer.logprob,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab", buffering=0) as file:
@@ -92,6 +93,7 @@ def _completion(line: bytes, key: str) -> Completion | None:
             usage=usage,
             model=kept["model"],
             fingerprint=kept["fingerprint"],
+            logprob=kept.get("logprob"),
             reused=True,
         )
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -65,6 +65,8 @@ class Completion:
     """The model id that served it, where that can differ from the one asked for."""
     fingerprint: str = ""
     """What the server calls its present configuration, where it says."""
+    logprob: float | None = None
+    """Of the whole text, where a text-only engine is told it."""
     reused: bool = False
     """Whether it is an answer kept from before, for which nothing was paid."""
 

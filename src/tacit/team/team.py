@@ -365,6 +365,7 @@ class Seat:
                 served=done.model,
                 fingerprint=done.fingerprint,
                 reused=done.reused,
+                logprob=done.logprob,
             )
         )
         return Message(self.agent.name, said or "", said is None)
