@@ -234,6 +234,9 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
                 facts.append(f"{agent.agent} silent % by level {', '.join(quiet)}")
         if one.changed is not None:
             facts.append(changed_phrase(one.changed))
+        if one.overflowed:
+            some = "episode" if one.overflowed == 1 else "episodes"
+            facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")
         if facts:
             yield f"{one.team}: {'; '.join(facts)}"
 
