@@ -244,6 +244,33 @@ def test_play_shows_the_conversation_and_the_verdict(here: Path) -> None:
     assert not (here / "runs").exists()
 
 
+def test_settings_are_changed_in_play_as_everywhere(here: Path) -> None:
+    said = refused(here, "play", "2 + 2?", "team.agents.actor.max_tokns=3", "--team", "mine.yaml")
+    assert "`team.agents.actor.max_tokns` is not a setting: did you mean `max_tokens`?" in said
+
+
+def test_version_and_recipes(here: Path) -> None:
+    assert tacit_(here, "--version").stdout == f"tacit {tacit.__version__}\n"
+    listed = tacit_(here, "recipes").stdout
+    assert "pocket-hint\n    A pocket hint team under a token budget" in listed
+    assert "template\n" in listed
+
+
+def test_a_finished_evaluation_is_printed_from_its_summary(here: Path) -> None:
+    first = tacit_(here, "eval", "mine.yaml", "--json")
+    episodes = here / "runs/mine/episodes/hint_actor.jsonl"
+    episodes.unlink()
+    assert tacit_(here, "eval", "mine.yaml", "--json").stdout == first.stdout
+    assert not episodes.exists(), "nothing was played again"
+    os.utime(here / "runs/mine/started.jsonl")  # a start that came to no end
+    assert tacit_(here, "eval", "mine.yaml").returncode == 0 and episodes.exists()
+
+
+def test_only_a_trained_run_has_checkpoints(here: Path) -> None:
+    said = refused(here, "eval", "mine.yaml", "--checkpoint", "last")
+    assert said == "--checkpoint: `mine.yaml` is no trained run, so it has none"
+
+
 def test_play_needs_no_files_of_the_benchmark_and_decodes_one_row(here: Path) -> None:
     solo = "{topology: solo, agents: {actor: {model: mine, max_tokens: 8}}}"
     text = f"models: {{mine: {{path: pocket}}}}\ntasks: {{name: gsm8k}}\nteam: {solo}\n"

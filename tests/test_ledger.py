@@ -108,7 +108,7 @@ def test_one_agent_on_two_models_has_two_rows() -> None:
 
 def test_a_model_without_a_price_is_an_error_and_not_free() -> None:
     calls = (call("actor", "smal", Usage(generated=1)),)
-    says = r"no price for model `smal`; did you mean `small`\? \(local models are in it too"
+    says = r"no price for model `smal`; did you mean `small`\? \(only local models may be left out"
     with pytest.raises(ConfigError, match=says):
         ledger([Episode(task_id="a", sample=0, calls=calls)], TABLE)
 

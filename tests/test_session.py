@@ -9,6 +9,7 @@ from tacit.config import Config
 from tacit.configfile import parse_config
 from tacit.errors import ConfigError
 from tacit.session import helpers_of, is_greedy, prices_of, teams_of
+from tacit.types import Usage
 
 FAR = {"engine": "api", "model": "far-id", "base_url": "http://localhost:1/v1"}
 
@@ -68,6 +69,17 @@ def test_names_that_training_takes_are_refused_by_every_command(name: str) -> No
     solo = {"topology": "solo", "agents": {"actor": {}}}
     with pytest.raises(ConfigError, match=f"teams: `{name}` is what training calls its own"):
         teams_of(parse_config({"teams": {name: solo}}))
+
+
+def test_a_local_model_costs_nothing_unless_the_table_says_so(tmp_path: Path) -> None:
+    table, tree = tmp_path / "prices.yaml", {"team": {"topology": "solo", "agents": {"actor": {}}}}
+    prices = {}
+    for name, models in (("left out", "{}"), ("given", "{pocket: {input: 1, output: 2}}")):
+        table.write_text(f"date: 2026-01-01\nmodels: {models}\n")
+        found = prices_of(parse_config({**tree, "prices": str(table)}))
+        assert found is not None
+        prices[name] = found.of("pocket").of(Usage(generated=1_000_000))
+    assert prices == {"left out": 0.0, "given": 2.0}
 
 
 def test_every_model_needs_its_price_the_judge_too(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from tacit.learn.trainer import Trainer
 from tacit.runfolder import Request, RunFolder, read_lines
 from tacit.training import _tests, run_training
 from tacit.types import Episode, Grade
-from training_runs import tiny_config
+from training_runs import tiny_config, tree
 
 
 @pytest.fixture(autouse=True)
@@ -207,3 +210,28 @@ async def test_weights_that_do_not_fit_are_refused_before_a_model_loads(
 def _steps(run: RunFolder) -> int:
     lines = list(read_lines(run.path / "metrics.jsonl"))
     return int(json.loads(lines[-1])["step"]) if lines else 0
+
+
+def test_a_finished_run_is_shown_from_its_summary_and_any_checkpoint_played(tmp_path: Path) -> None:
+    config = tree(train={"steps": 2, "evaluate_every": 1})
+    (tmp_path / "tiny.json").write_text(json.dumps(config))
+
+    def tacit_(*arguments: str, path: str = "") -> Any:
+        paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "tacit", *arguments, "--json"],
+            cwd=tmp_path,
+            capture_output=True,
+            env=os.environ | {"PYTHONPATH": paths},
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    first = tacit_("train", "tiny.json", "--out", "run")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "torch.py").write_text("raise ImportError('nothing is computed')\n")
+    again = tacit_("train", "tiny.json", "--out", "run", path=str(tmp_path / "empty"))
+    assert again == first
+    evaluated = tacit_("eval", "run", "--checkpoint", "last")
+    assert list(evaluated["teams"]) == ["trained"] and evaluated["checkpoint"] == 2
+    assert (tmp_path / "run" / "eval-000002" / "summary.json").exists()

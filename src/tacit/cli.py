@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import __version__
 from tacit.errors import ConfigError, TacitError
 
 if TYPE_CHECKING:
@@ -22,8 +23,24 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train teams of language-model agents to solve tasks, saying only what pays.",
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tacit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+    ] = False,
+) -> None:
+    """Train teams of language-model agents to solve tasks, saying only what pays."""
+
 
 Source = Annotated[str, typer.Argument(help="A YAML config, a run folder, or a recipe's name.")]
 Overrides = Annotated[
@@ -32,6 +49,9 @@ Overrides = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/NAME.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Details = Annotated[bool, typer.Option("--details", help="Print every paired test.")]
+Which = Annotated[
+    str, typer.Option("--checkpoint", help="Of a trained run: best, last, or a step.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only estimate tokens, money and time, from a sample.")
 ]
@@ -52,6 +72,7 @@ def evaluate(
     as_json: AsJson = False,
     details: Details = False,
     dry: DryRun = False,
+    checkpoint: Which = "best",
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
     from tacit.commands import run_evaluation
@@ -60,7 +81,7 @@ def evaluate(
     config = load_config(source, overrides or ())
     if config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
-    trained = _trained(source)
+    trained = _checkpoint(source, checkpoint)
     folder = out or _measured_in(source, config.name, trained, "eval")
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained, folder=folder, alone=True)
@@ -76,13 +97,14 @@ def compare(
     as_json: AsJson = False,
     details: Details = False,
     dry: DryRun = False,
+    checkpoint: Which = "best",
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
     from tacit.commands import run_evaluation
     from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
-    trained = _trained(source)
+    trained = _checkpoint(source, checkpoint)
     folder = out or _measured_in(source, config.name, trained, "compare")
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained, folder=folder)
@@ -111,6 +133,16 @@ def train(
         start = source  # a trained run stands for its weights, here as in every command
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
+    from tacit.commands import finished, show_result
+    from tacit.runfolder import RunFolder
+
+    run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
+    if (
+        start is None
+        and (result := finished(run, config, teams))
+        and (result.get("stopped") or result.get("steps") == config.train.steps)
+    ):
+        return show_result(result, run, as_json=as_json, details=details)
     from tacit.training import run_training  # after the config, which answers at once
 
     how: dict[str, Any] = {"as_json": as_json, "details": details, "start": start}
@@ -144,8 +176,8 @@ def export(
 def play(
     question: Annotated[str, typer.Argument(help="What to ask the team.")],
     source: Annotated[str, typer.Option("--team", help="Config, run or recipe.")] = "pocket-hint",
+    overrides: Overrides = None,
     answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="a.b=c")] = None,
 ) -> None:
     """Show one conversation as it happens."""
     from tacit.commands import run_play
@@ -276,6 +308,14 @@ def tasks(
 
 
 @app.command()
+def recipes() -> None:
+    """List the recipes that come with the package."""
+    from tacit.commands import list_recipes
+
+    list_recipes()
+
+
+@app.command()
 def doctor(
     source: Annotated[
         str | None, typer.Argument(help="A config whose models to check; default pocket.")
@@ -326,11 +366,32 @@ def _measured_in(source: str, name: str, trained: Path | None, what: str) -> Pat
                 f"`tacit {what} {folder}`, or name another folder with --out"
             )
         return folder
+    return trained.parents[1] / f"{what}-{trained.name.removeprefix('step-')}"
+
+
+def _checkpoint(source: str, which: str) -> Path | None:
+    """The folder of a trained run's checkpoint; None where the source is no trained run."""
+    run = _trained(source)
+    if run is None:
+        if which != "best":
+            raise ConfigError(f"--checkpoint: `{source}` is no trained run, so it has none")
+        return None
     from tacit.learn.checkpoint import Checkpoints
 
-    checkpoints = Checkpoints(trained / "checkpoints")
-    best = checkpoints.step("best")
-    return trained / f"{what}-{checkpoints.step('last') if best is None else best:06d}"
+    checkpoints = Checkpoints(run / "checkpoints")
+    step: int | None
+    if which in ("best", "last"):
+        step = checkpoints.step(which)
+        step = checkpoints.step("last") if step is None else step
+    else:
+        step = int(which) if which.isdecimal() else None
+    folder = checkpoints.folder / f"step-{step or 0:06d}"
+    if step is None or not folder.is_dir():
+        kept = ", ".join(str(int(p.name[5:])) for p in sorted(checkpoints.folder.glob("step-*")))
+        raise ConfigError(
+            f"--checkpoint: `{which}` is not kept in `{run}`; it has best, last, {kept}"
+        )
+    return folder
 
 
 def _trained(source: str) -> Path | None:

@@ -2,16 +2,18 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from rich.table import Table
 
 from tacit.config import Config, TeamConfig
 from tacit.console import (
+    SUMMARY,
     EpisodeBar,
     episode_progress,
     note,
@@ -30,10 +32,11 @@ from tacit.evaluate import (
     evaluate_team,
     evaluate_without,
     frontier,
+    pin,
     summarise,
 )
 from tacit.rollout import Grader, Job, play_episode
-from tacit.runfolder import RunFolder
+from tacit.runfolder import HISTORY, RunFolder
 from tacit.session import (
     answer_form_of,
     check_graders,
@@ -87,6 +90,7 @@ async def run_evaluation(
     """Evaluate every team of the config in one run folder; print and write the summary.
 
     `alone` plays only the config's own team; the folder keeps the whole config all the same.
+    `trained` is the folder of a checkpoint, whose weights the config's own team plays with.
     """
     run = RunFolder.check(folder, config)
     with run.held():
@@ -103,6 +107,11 @@ async def _evaluate(
     if alone:  # under the name that it has among the others
         teams = {name: team for name, team in teams_of(whole).items() if team is config.team}
     tasks = tasks_of(config.tasks, config.judge)
+    if trained:
+        teams = {"trained" if t is config.team else name: t for name, t in teams.items()}
+    if (known := finished(run, whole, teams)) and "steps" not in known:
+        pin(run, tasks)
+        return known
     purse = Purse(run, prices, config.spend_cap)
     episodes: dict[str, list[Episode]] = {}
     summaries: list[Summary] = []
@@ -126,6 +135,8 @@ async def _evaluate(
     first, *others = teams
     paired = {n: compare(episodes[first], episodes[n], config.evaluation) for n in others}
     result = _result(config, summaries, first, paired) | {"spend": purse.to_json()}
+    if trained:
+        result["checkpoint"] = int(trained.name.removeprefix("step-"))
     run.write_json("summary.json", result)
     return result
 
@@ -148,8 +159,37 @@ def show_result(result: Mapping[str, Any], run: RunFolder, *, as_json: bool, det
     if as_json:
         json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
         sys.stdout.write("\n")
-    else:
-        print_result(result, run.path, details=details)
+        return
+    print_result(result, run.path, details=details)
+    if result.get("best_step"):
+        _before_after(run, result["best_step"])
+
+
+def _before_after(run: RunFolder, best: int) -> None:
+    """The first task that training mended, as a conversation before and after."""
+    first = {episode.task_id: episode for episode in run.episodes("eval-000000")}
+    for episode in run.episodes(f"eval-{best:06d}"):
+        old = first.get(episode.task_id)
+        if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
+            continue
+        for title, one in (("before", old), ("after", episode)):
+            out.print(f"\n{title} training: {one.calls[0].messages[-1].content}")
+            for call in one.calls:
+                show_call(call)
+        return
+
+
+def finished(run: RunFolder, config: Config, teams: Iterable[str]) -> dict[str, Any] | None:
+    """The summary of these teams, where the last start came to its end with this very config."""
+    try:
+        result, before = run.read_json("summary.json"), run.read_json("config.json")
+        ended, started = ((run.path / name).stat().st_mtime for name in ("summary.json", HISTORY))
+        summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
+    except (OSError, ConfigError, KeyError, TypeError, AttributeError, ValidationError):
+        return None  # not there, damaged, or of an older layout: it is made again
+    same = before == config.model_dump(mode="json") and set(teams) == set(result["teams"])
+    whole = not any(summary.failed for summary in summaries)
+    return result if same and whole and ended >= started else None
 
 
 async def run_play(
@@ -229,6 +269,17 @@ def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
         out.print(f"\n{task.id}", style="bold")
         out.print(task.question)
         out.print(f"answer: {task.answer}", style="dim")
+
+
+def list_recipes() -> None:
+    from tacit.configfile import recipe_files
+
+    rows = []
+    for name, file in recipe_files().items():
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        rows.append(f"{name}\n    {first.removeprefix('# ')}")
+    out.print("\n".join(rows))
+    out.print("`tacit train NAME`, `tacit compare NAME` and so on run one.", style="dim")
 
 
 def list_topologies() -> None:

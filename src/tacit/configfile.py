@@ -61,7 +61,7 @@ def find_config(source: str | Path) -> Path:
         return path / "config.json"
     if path.is_file():
         return path
-    recipes = {file.stem: file for folder in RECIPE_FOLDERS for file in folder.glob("*.yaml")}
+    recipes = recipe_files()
     if str(source) in recipes:
         return recipes[str(source)]
     if (path / "state.json").exists():
@@ -75,6 +75,12 @@ def find_config(source: str | Path) -> Path:
         f"no config file or recipe `{source}`: {did_you_mean(str(source), recipes)} "
         "(`tacit init` writes a new one)"
     )
+
+
+def recipe_files() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    files = [file for folder in RECIPE_FOLDERS for file in folder.glob("*.yaml")]
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
 
 
 def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:

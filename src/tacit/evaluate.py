@@ -103,7 +103,7 @@ async def evaluate_team(
 
     Failed episodes are tried again the next time. `muted` roles say nothing and cost nothing.
     """
-    _pin(run, tasks)
+    pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
     wanted = {(task.id, sample): task for task in tasks for sample in range(settings.samples)}
     have = {
@@ -154,7 +154,7 @@ async def evaluate_without(
     return await evaluate_team(f"{name}{WITHOUT}", roster, tasks, once, run, muted=helpers, **how)
 
 
-def _pin(run: RunFolder, tasks: Sequence[Task]) -> None:
+def pin(run: RunFolder, tasks: Sequence[Task]) -> None:
     """Remember what each task was: episodes of another task of the same id must not be reused."""
     known = run.read_json("tasks.json") if (run.path / "tasks.json").exists() else {}
     now = {task.id: task.digest() for task in tasks}

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
-from tacit.economy.ledger import PriceTable, load_prices
+from tacit.economy.ledger import Price, PriceTable, load_prices
 from tacit.engine.api import Account
 from tacit.engine.base import Engine
 from tacit.engine.collector import undisturbed
@@ -95,13 +96,17 @@ def answer_form_of(config: Config) -> tuple[str, str]:
 
 
 def prices_of(config: Config) -> PriceTable | None:
-    """The price table, which must have a price for every model that some agent uses."""
+    """The price table, with a price for every model that some agent uses: a local one's is 0."""
     if config.prices is None:
         return None
     prices = load_prices(config.prices)
     teams = [*([config.team] if config.team else []), *config.teams.values()]
     names = [agent.model for team in teams for agent in team.agents.values()]
-    for name in dict.fromkeys([*names, *([config.judge.model] if config.judge else [])]):
+    names += [config.judge.model] if config.judge else []
+    local = [name for name in names if config.model_named(name).engine != "api"]
+    free = dict.fromkeys(local, Price(input=0.0, output=0.0))
+    prices = replace(prices, models={**free, **prices.models})
+    for name in names:
         prices.of(config.model_named(name).model or name)
     return prices
 

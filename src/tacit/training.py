@@ -12,8 +12,6 @@ from tacit.console import (
     episode_progress,
     err,
     note,
-    out,
-    show_call,
 )
 from tacit.economy.spend import Purse
 from tacit.errors import ConfigError
@@ -170,8 +168,6 @@ def _finish(
     }
     run.write_json("summary.json", result)
     show_result(result, run, as_json=as_json, details=details)
-    if not as_json:
-        _before_after(stage, episodes["untrained"], episodes["trained"])
     return result
 
 
@@ -189,21 +185,6 @@ def _tests(
             if first is not None and name != first
         },
     )
-
-
-def _before_after(stage: Stage, before: Sequence[Episode], after: Sequence[Episode]) -> None:
-    """The first task that training mended, as a conversation before and after."""
-    tasks = {task.id: task for task in stage.test_tasks}
-    first = {episode.task_id: episode for episode in before}
-    for episode in after:
-        old = first.get(episode.task_id)
-        if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
-            continue
-        for title, one in (("before", old), ("after", episode)):
-            out.print(f"\n{title} training: {tasks[episode.task_id].question}")
-            for call in one.calls:
-                show_call(call)
-        return
 
 
 def _say_what(stage: Stage) -> None:

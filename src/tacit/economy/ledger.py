@@ -43,7 +43,7 @@ class PriceTable:
             hint = did_you_mean(model, self.models)
             raise ConfigError(
                 f"the price table has no price for model `{model}`; {hint} "
-                "(local models are in it too, at `{input: 0, output: 0}` where they cost nothing)"
+                "(only local models may be left out, at a price of 0)"
             )
         return self.models[model]
 
