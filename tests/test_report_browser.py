@@ -119,17 +119,23 @@ def test_it_opens_from_disk_and_draws_everything(
         assert page.evaluate("document.documentElement.dataset.theme") == theme
         draw_all(page)
         drawn = {card.get_attribute("data-chart") for card in page.locator(".card:visible").all()}
-        assert {
-            "accuracy",
-            "reward",
-            "tokens",
-            "lambda",
-            "silence",
-            "clip",
-            "kl",
-            "entropy",
-        } <= drawn
-        assert {"mismatch", "groups", "time", "silence-levels"} <= drawn
+        assert {"accuracy", "reward", "tokens", "silence", "entropy"} <= drawn
+        some = {"clip": "Clip fraction", "kl": "KL", "lambda": "Price of talk, λ"}
+        for card, title in (some | {"groups": "Groups without a signal"}).items():
+            zero = title in page.inner_text("#curves-missing").partition("Zero at every step: ")[2]
+            assert (card in drawn) is not zero, "a chart of zeros is a word"
+        axes = page.evaluate(
+            "[...document.querySelectorAll('#curves .js-plotly-plot')]"
+            ".map((e) => e.layout.xaxis.title.text)"
+        )
+        assert set(axes) == {"step"}
+        frontier = page.evaluate("document.getElementById('frontier-chart').layout.annotations")
+        names = {one["text"]: one.get("bgcolor") for one in frontier}
+        assert names["untrained"] and names["solo"], "names stand on a ground of their own"
+        team = page.locator("#teams tbody td").first
+        pinned = team.evaluate("(e) => getComputedStyle(e).position")
+        assert pinned == ("sticky" if size == NARROW else "static")
+        assert {"mismatch", "time", "silence-levels"} <= drawn
         assert page.locator(".flow svg").count() == 2
         assert page.locator("tbody tr").count() >= 3
         assert "trained is" in page.inner_text("#tests") or "level on" in page.inner_text("#tests")

@@ -295,17 +295,21 @@ function drawCurves(runs) {
   byId("curves").hidden = !trained.length;
   if (!trained.length) return;
   drawCurveControls(runs, trained);
-  const absent = [];
+  const absent = [],
+    zero = [];
   for (const chart of [...CURVES, anyMetric(trained)]) {
     const lines = linesOf(trained, chart);
     const card = cardFor(byId("curves-grid"), chart);
-    card.root.hidden = !lines.length && chart.id !== "any";
-    if (card.root.hidden) absent.push(chart.title);
+    const flat = lines.length && lines.every((line) => line.y.every((value) => value === 0));
+    card.root.hidden = (!lines.length || flat) && chart.id !== "any";
+    if (card.root.hidden) (flat ? zero : absent).push(chart.title);
     else drawCard(card, chart, lines);
   }
-  byId("curves-missing").textContent = absent.length
-    ? `Not recorded in these runs: ${absent.join("; ")}.`
-    : "";
+  const said = [
+    zero.length && `Zero at every step: ${zero.join("; ")}.`,
+    absent.length && `Not recorded in these runs: ${absent.join("; ")}.`,
+  ];
+  byId("curves-missing").textContent = said.filter(Boolean).join(" ");
 }
 
 function drawCurveControls(runs, trained) {
@@ -424,7 +428,12 @@ function curveLayout(chart, lines) {
         )
       : undefined;
   return layoutOf({
-    xaxis: { rangemode: "tozero", ticksuffix: view.hours ? " h" : "", nticks: 6 },
+    margin: { l: 40, r: 10, t: 6, b: 38 },
+    xaxis: {
+      rangemode: "tozero",
+      title: { text: view.hours ? "hours" : "step", standoff: 4, font: { size: 11 } },
+      nticks: 6,
+    },
     yaxis: {
       type: view.log && positive ? "log" : "linear",
       range,

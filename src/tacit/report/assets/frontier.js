@@ -83,19 +83,11 @@ function pointsTrace(runs, run, kind, best) {
   const some = run.points.filter((p) => p.kind === kind && costOf(p));
   const team = kind === "team",
     hue = colour(team && runs.length === 1 ? 1 : runColour(runs, run));
-  const named = (p) =>
-    (team && innerWidth >= 760) ||
-    p === run.untrained ||
-    p === run.trained ||
-    run.overview.solo.includes(p.name);
   const prefix = runs.length > 1 ? `${run.label} · ` : "";
   return {
     x: some.map((p) => costOf(p).mean),
     y: some.map((p) => 100 * p.accuracy.mean),
-    mode: "markers+text",
-    text: some.map((p) => (named(p) ? `&nbsp; ${label(nameOf(runs, run, p))} &nbsp;` : "")),
-    textposition: some.map((p) => sideOf(p, runs)),
-    textfont: { size: 11, color: css("--soft") },
+    mode: "markers",
     cliponaxis: false,
     error_y: {
       type: "data",
@@ -103,13 +95,13 @@ function pointsTrace(runs, run, kind, best) {
       array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)),
       arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)),
       color: hue,
-      thickness: 1,
-      width: 0,
+      thickness: 1.5,
+      width: 9, // with caps, which are seen where the interval is hardly longer than the dot
     },
     marker: {
       color: some.map((p) => (best.has(p) || p === run.trained ? hue : css("--panel"))),
       line: { color: hue, width: 2 },
-      size: some.map((p) => (p === run.trained ? 15 : 10)),
+      size: some.map((p) => (p === run.trained ? 10 : 7)),
       symbol: team ? "diamond" : "circle",
     },
     hovertemplate: some.map(
@@ -117,6 +109,35 @@ function pointsTrace(runs, run, kind, best) {
         `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens?.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`,
     ),
   };
+}
+
+// Names stand on the chart's own ground, so that no line goes through them.
+function frontierNames(runs) {
+  const named = (run, p) =>
+    (p.kind === "team" && innerWidth >= 760) ||
+    p === run.untrained ||
+    p === run.trained ||
+    run.overview.solo.includes(p.name);
+  return runs.flatMap((run) =>
+    run.points
+      .filter((p) => costOf(p) && named(run, p) && nameOf(runs, run, p))
+      .map((p) => {
+        const [above, beside] = sideOf(p, runs).split(" ");
+        return {
+          x: view.logCost ? Math.log10(costOf(p).mean) : costOf(p).mean,
+          y: 100 * p.accuracy.mean,
+          text: label(nameOf(runs, run, p)),
+          showarrow: false,
+          xanchor: { right: "left", left: "right", center: "center" }[beside],
+          yanchor: { middle: "middle", bottom: "top", top: "bottom" }[above],
+          xshift: { right: 10, left: -10, center: 0 }[beside],
+          yshift: { middle: 0, bottom: -12, top: 12 }[above],
+          bgcolor: css("--panel"),
+          borderpad: 1,
+          font: { size: 11, color: css("--soft") },
+        };
+      }),
+  );
 }
 
 // Of several runs the trained teams go by the run's name, and what they share is named once.
@@ -164,7 +185,7 @@ function frontierLayout(runs) {
       y1: 1,
       line: { color: css("--c4"), width: 1.5, dash: "dash" },
     })),
-    annotations: budgets.map((b) => ({
+    annotations: frontierNames(runs).concat(budgets.map((b) => ({
       x: view.logCost ? Math.log10(b) : b,
       yref: "paper",
       y: 1,
@@ -173,6 +194,6 @@ function frontierLayout(runs) {
       text: `budget ${whole(b)}`,
       showarrow: false,
       font: { size: 11, color: css("--c4") },
-    })),
+    }))),
   });
 }

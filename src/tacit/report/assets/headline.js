@@ -281,7 +281,9 @@ function teamsTable(runs) {
       "p",
       { class: "quiet", style: { marginTop: ".5rem" } },
       h("span", { class: "star" }, "★ "),
-      "on the frontier: no other team of its run is both more accurate and cheaper. Tokens are means per episode.",
+      "on the frontier: no other team of its run is both more accurate and cheaper. Tokens are means per episode. Per solved: tokens said for each solved task. Critical path: tokens said one after another, the rest being said at the same time. Silent: of the calls that could have been silent.",
+      runs.some((run) => run.trained) &&
+        " Trained: the best of the checkpoints evaluated on these same tasks, which flatters it a little.",
     ),
   );
 }

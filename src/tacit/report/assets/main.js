@@ -230,9 +230,10 @@ addEventListener("beforeprint", () => {
   draw();
   loadPlotly();
   for (const element of [...pending.keys()]) drawPending(element);
+  const paper = 700; // CSS pixels between the margins of A4 and of Letter, about
   for (const chart of document.querySelectorAll(".js-plotly-plot"))
     Plotly.relayout(chart, {
-      width: chart.classList.contains("tall") ? 640 : 310,
+      width: chart.classList.contains("tall") ? paper - 40 : paper / 2 - 40,
       autosize: false,
     });
 });
