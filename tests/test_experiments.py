@@ -207,7 +207,7 @@ def test_the_readme_says_what_the_results_say() -> None:
         HINT,
         READ,
         DIALOGUE,
-        ("Actor fine-tuned, 18 of 48 steps", "actor-finetune", "trained"),
+        ("Actor fine-tuned", "actor-finetune", "trained"),
         ("trained critic", "critic", "trained"),
     ):
         team, name = get(results, row), row[0]
