@@ -290,8 +290,8 @@ async def test_a_run_is_stopped_moved_resumed_and_tabled(paused: Order, tmp_path
     heard = len(said)
     assert await run(moved, Clock(minutes=0), said.append)
     assert len(said) == heard, "a finished run does nothing more"
-    with pytest.raises(ConfigError, match=r"train\.steps differ"):
-        await run(replace(moved, overrides=("train.steps=9",)), Clock(minutes=0), said.append)
+    with pytest.raises(ConfigError, match=r"train\.group differ"):
+        await run(replace(moved, overrides=("train.group=9",)), Clock(minutes=0), said.append)
     result.note_call(moved, 1.0)
 
     written = result.write(moved, tmp_path / "results")
