@@ -193,12 +193,8 @@ def serve(
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     name: Annotated[str | None, typer.Option(help="Model id; default the config's name.")] = None,
-    actor_url: Annotated[
-        str | None, typer.Option(help="Help the Actor behind this OpenAI-compatible URL.")
-    ] = None,
-    actor_model: Annotated[
-        str | None, typer.Option(help="The Actor's id for clients that ask for the team.")
-    ] = None,
+    actor_url: Annotated[str | None, typer.Option(help="Help the Actor behind this URL.")] = None,
+    actor_model: Annotated[str | None, typer.Option(help="Its id for the Actor.")] = None,
     actor_key_env: Annotated[
         str, typer.Option(help="Environment variable with the Actor's key.")
     ] = "OPENAI_API_KEY",
@@ -211,15 +207,11 @@ def serve(
     ] = None,
     places: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 64,
     waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 256,
-    rate: Annotated[
-        float | None, typer.Option(min=1, help="Requests a minute for each key.")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(min=1, help="Requests a minute by key.")] = None,
     body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse fields that would have no effect.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse fields without effect.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
