@@ -42,9 +42,6 @@ ORDER = (
 )
 """No module imports one further down, not even inside a function."""
 
-POCKET_TOOLS = "pocket.*"
-"""`tacit.pocket` alone says where the model lies; the programs that made it may use anything."""
-
 HEAVY = (
     "torch",
     "transformers",
@@ -63,8 +60,6 @@ FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 def unit_of(module: str) -> str:
     """`tacit.team.prompts` belongs to `team`."""
     parts = module.split(".")[1:]
-    if parts[:1] == ["pocket"]:
-        return POCKET_TOOLS if len(parts) > 1 else "pocket"
     return parts[0] if parts else ""
 
 
@@ -93,7 +88,7 @@ def module_of(path: Path) -> str:
 
 
 def rank(unit: str) -> int:
-    order = ("", "pocket", *FREE, *ORDER, POCKET_TOOLS)
+    order = ("", "pocket", *FREE, *ORDER)
     assert unit in order, f"give `{unit}` its place in ORDER"
     return order.index(unit)
 

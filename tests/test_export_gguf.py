@@ -16,7 +16,7 @@ from tacit.engine.chat import Chat
 from tacit.engine.load import LoadedModel, load_model
 from tacit.errors import ConfigError
 from tacit.export.gguf import write_gguf
-from tacit.pocket import corpus
+from tools.pocket import corpus
 from tiny_models import tiny_model
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed (extra `gguf`)")

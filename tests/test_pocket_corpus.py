@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tacit.pocket import corpus, make, tokenizer
-from tacit.pocket.measure import kind_of, table
+from tools.pocket import corpus, make, tokenizer
+from tools.pocket.measure import kind_of, table
 from tacit.tasks.arithmetic import INSTRUCTION, Problem
 from tacit.team import prompts
 from tacit.types import Message

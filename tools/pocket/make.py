@@ -1,4 +1,4 @@
-"""Make the pocket model: `python -m tacit.pocket.make --out DIR`.
+"""Make the pocket model: `python -m tools.pocket.make --out DIR`.
 
 Trains the tokenizer and a small Llama from scratch on `corpus.py`, measures it on held-out sums and
 writes half-precision weights, tokenizer and card. It knows nothing of teams or engines.
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from tacit.pocket import tokenizer as words
-from tacit.pocket.corpus import Dialogue, any_problem, dialogue
-from tacit.pocket.measure import Speaker, measure, table
+from tools.pocket import tokenizer as words
+from tools.pocket.corpus import Dialogue, any_problem, dialogue
+from tools.pocket.measure import Speaker, measure, table
 
 HIDDEN, LAYERS, HEADS, FEEDFORWARD = 160, 4, 4, 416
 BATCH_TOKENS = 8192

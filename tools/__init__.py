@@ -1,0 +1,1 @@
+"""Programs that made what the package ships; not installed."""

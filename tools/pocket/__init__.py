@@ -1,0 +1,1 @@
+"""How the pocket model was made: corpus, tokenizer, training, measuring."""
