@@ -16,8 +16,8 @@ from tacit.engine.chat import Chat
 from tacit.engine.load import LoadedModel, load_model
 from tacit.errors import ConfigError
 from tacit.export.gguf import write_gguf
-from tools.pocket import corpus
 from tiny_models import tiny_model
+from tools.pocket import corpus
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed (extra `gguf`)")
 

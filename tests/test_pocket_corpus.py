@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from tools.pocket import corpus, make, tokenizer
-from tools.pocket.measure import kind_of, table
 from tacit.tasks.arithmetic import INSTRUCTION, Problem
 from tacit.team import prompts
 from tacit.types import Message
+from tools.pocket import corpus, make, tokenizer
+from tools.pocket.measure import kind_of, table
 
 HARD = Problem(37, (("+", 48), ("-", 15)))
 LONG = Problem(37, (("+", 41), ("+", 18), ("-", 15)))

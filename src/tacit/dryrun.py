@@ -105,12 +105,7 @@ async def _training(
     left = train.steps - done
     if not left:
         raise ConfigError(f"`{folder}` is done after step {done}: give more train.steps")
-    small = train.model_copy(update={"group": min(GROUP, train.group), "dynamic_sampling": 0})
-    # each play of the silent arm goes with a spoken episode, as in the run
-    plays = min(small.group, config.silence.silent_samples)
-    silence = config.silence.model_copy(update={"silent_samples": plays})
-    sampled = config.model_copy(update={"train": small, "silence": silence})
-    async with open_stage(sampled, purse.account(note)) as stage:
+    async with open_stage(_smaller(config), purse.account(note)) as stage:
         _listen(stage.grader, judged)
         with tempfile.TemporaryDirectory() as empty:
             trainer = Trainer(stage, RunFolder(empty), cap=purse.cap())
@@ -148,6 +143,16 @@ async def _training(
         arm = replace(arm, episodes=whole * config.silence.silent_samples)
     check = Part(name="budget check", episodes=len(probe), sample=probe, seconds=probed)
     return [learning, arm, check, *parts], update_seconds * learning.episodes / len(spoken)
+
+
+def _smaller(config: Config) -> Config:
+    """The run with groups of a few episodes."""
+    group = min(GROUP, config.train.group)
+    train = config.train.model_copy(update={"group": group, "dynamic_sampling": 0})
+    # each play of the silent arm goes with a spoken episode, as in the run
+    plays = min(group, config.silence.silent_samples)
+    silence = config.silence.model_copy(update={"silent_samples": plays})
+    return config.model_copy(update={"train": train, "silence": silence})
 
 
 async def _measured(config: Config, stage: "Stage", cap: Cap) -> list[Part]:

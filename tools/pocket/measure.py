@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.engine.base import SILENCE_MARKER
-from tools.pocket.corpus import KINDS, ask, boxed, careless, short, useful
-from tools.pocket.tokenizer import render
 from tacit.tasks.arithmetic import Problem, draw
 from tacit.types import ChatMessage, Message
+from tools.pocket.corpus import KINDS, ask, boxed, careless, short, useful
+from tools.pocket.tokenizer import render
 
 Prompt = tuple[ChatMessage, ...]
 
