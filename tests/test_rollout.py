@@ -293,3 +293,21 @@ async def test_under_a_cap_no_more_is_begun_than_what_is_left_will_pay_for() -> 
         await play_all(scripted("solo", {"actor": script}), jobs(50), concurrency=50, cap=cap)
     assert left == 0.0
     assert most[1] == 1 and max(most) > 1
+
+
+async def test_free_episodes_do_not_open_the_purse() -> None:
+    """The first five are kept answers; the others cost sixty of a hundred each."""
+    left, played = 100.0, 0
+
+    async def script(request: Request) -> str:
+        nonlocal left, played
+        played += 1
+        price = 60.0 if played > 5 else 0.0
+        await asyncio.sleep(0)
+        left -= price
+        return r"\boxed{1}"
+
+    cap = Cap(lambda: None if left > 0 else "no money left", lambda: left)
+    with pytest.raises(SpendCap, match="no money left"):
+        await play_all(scripted("solo", {"actor": script}), jobs(50), concurrency=50, cap=cap)
+    assert played < 5 + 50 / 2 and left >= 100 - 60 * 5

@@ -95,21 +95,25 @@ async def play_all(
     When the first episodes all fail there is no point in going on: RunError with the reason, unless
     some `succeeded` before. Where the cap is reached no more are begun; those under way are
     finished, and then it is SpendCap with the reason. Under a cap the first episode is played
-    alone, and then no more at once than what is left will pay for.
+    alone, then no more at once than what is left will pay for; while all were free, such as kept
+    answers, no more at once than have ended.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))
     done: dict[int, Episode] = {}
-    at_first, under_way, ended = cap.left(), 0, asyncio.Event()
+    at_first, free, under_way, ended = cap.left(), 0, 0, asyncio.Event()
 
     def affordable() -> bool:
         left = cap.left()
         if math.isinf(left) or not under_way:
             return True
-        return bool(done) and (under_way + 1) * (at_first - left) <= left * len(done)
+        if left == at_first:
+            return under_way < free
+        paid = len(done) - free
+        return paid > 0 and (under_way + 1) * (at_first - left) <= left * paid
 
     async def player() -> None:
-        nonlocal succeeded, under_way
+        nonlocal succeeded, free, under_way
         while queue and not cap.reached():
             if not affordable():
                 ended.clear()
@@ -121,6 +125,7 @@ async def play_all(
             episode = await asyncio.create_task(play_episode(roster, job, grader=grader))
             done[number] = episode
             under_way -= 1
+            free += cap.left() == at_first
             ended.set()
             if on_episode:
                 on_episode(episode)
