@@ -180,6 +180,25 @@ async def test_killed_before_its_first_checkpoint_it_begins_with_the_same_weight
     assert mine == theirs
 
 
+async def test_episodes_of_untrained_weights_are_not_mixed_with_those_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, run = await trained(tmp_path / "first", train={"steps": 1}), tmp_path / "run"
+    add = RunFolder.append_episode
+
+    def stopped(folder: RunFolder, name: str, episode: Episode) -> None:
+        add(folder, name, episode)
+        raise RunError("stopped")
+
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="stopped"):
+        patch.setattr(RunFolder, "append_episode", stopped)
+        await trained(run)
+    assert len(list(RunFolder(run).episodes("eval-000000"))) == 1
+    assert not (run / "checkpoints").exists()
+    with pytest.raises(ConfigError, match=r"began with untrained weights.*without --from"):
+        await trained(run, start=first)
+
+
 @pytest.mark.parametrize(
     ("start", "changed", "said"),
     [

@@ -111,8 +111,9 @@ class RunFolder:
 
     @property
     def trains(self) -> bool:
-        """Whether training was begun here."""
-        return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl"))
+        """Whether training was begun here, which it is with the first evaluation."""
+        begun = ("checkpoints", "metrics.jsonl", "episodes/eval-000000.jsonl")
+        return any((self.path / name).exists() for name in begun)
 
     def _decisive(self, config: Config, before: Config) -> dict[str, Any]:
         """The settings that the results in this folder depend on; `before` is how they were made.
