@@ -13,17 +13,12 @@ A config can name it too, from the folder in which the file lies:
       options: {program: "agents_sdk_team:solve"}
 """
 
-import asyncio
 import sys
-from pathlib import Path
 
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
 from openai import AsyncOpenAI
 
-from tacit.config import Config
-from tacit.configfile import parse_config
-from tacit.training import run_training
-from tacit.types import Task
+from tacit import Config, Task, parse_config, train
 
 CRITICISE = "Check your teammate's solution to this question. Name any error in one short remark."
 REVISE = "Improve your solution where the comment shows an error."
@@ -79,4 +74,7 @@ def config(steps: int) -> Config:
 
 if __name__ == "__main__":
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    asyncio.run(run_training(config(number), Path(f"runs/agents-sdk-{number}"), as_json=False))
+    summary = train(config(number), out=f"runs/agents-sdk-{number}")
+    for name, team in summary["teams"].items():
+        solved, tokens = team["accuracy"]["mean"], team["generated"]["mean"]
+        print(f"{name:<10} {solved:.0%} solved, {tokens:.1f} tokens an episode")

@@ -14,15 +14,23 @@ A config can name it too, from the folder in which the file lies:
 
 import asyncio
 
-from tacit.config import AgentConfig, ModelConfig, TeamConfig
-from tacit.engine.base import Engine
-from tacit.engine.factory import open_engine
-from tacit.grading import read_answer
-from tacit.rollout import Job, play_all
-from tacit.tasks import load_tasks
-from tacit.team.roster import build_roster
-from tacit.team.team import Setting, Team
-from tacit.types import Episode, Message, Task
+from tacit import (
+    AgentConfig,
+    Engine,
+    Episode,
+    Job,
+    Message,
+    ModelConfig,
+    Setting,
+    Task,
+    Team,
+    TeamConfig,
+    build_roster,
+    load_tasks,
+    open_engine,
+    play_all,
+    read_answer,
+)
 
 
 async def hint_when_unsure(task: Task, team: Team, tries: int = 2) -> Message:

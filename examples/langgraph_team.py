@@ -13,9 +13,7 @@ A config can name it too, from the folder in which the file lies:
       options: {program: "langgraph_team:solve"}
 """
 
-import asyncio
 import sys
-from pathlib import Path
 from typing import Any, TypedDict
 
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -23,10 +21,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, StateGraph
 from pydantic import SecretStr
 
-from tacit.config import Config
-from tacit.configfile import parse_config
-from tacit.training import run_training
-from tacit.types import Task
+from tacit import Config, Task, parse_config, train
 
 KEY = SecretStr("any")  # the endpoint is on this machine and asks for none
 
@@ -100,4 +95,7 @@ def config(steps: int) -> Config:
 
 if __name__ == "__main__":
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    asyncio.run(run_training(config(number), Path(f"runs/langgraph-{number}"), as_json=False))
+    summary = train(config(number), out=f"runs/langgraph-{number}")
+    for name, team in summary["teams"].items():
+        solved, tokens = team["accuracy"]["mean"], team["generated"]["mean"]
+        print(f"{name:<10} {solved:.0%} solved, {tokens:.1f} tokens an episode")

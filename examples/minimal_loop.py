@@ -15,18 +15,33 @@ from statistics import fmean
 
 import torch
 
-from tacit.config import AgentConfig, TeamConfig
-from tacit.economy.reward import EpisodeCost, Multipliers, RewardSettings, repetition, reward_group
-from tacit.engine.load import LoadedModel, load_model
-from tacit.engine.local import LocalEngine
-from tacit.learn.advantage import normalised
-from tacit.learn.loss import LossInputs, LossSettings, batch_sizes, gspo
-from tacit.learn.score import score
-from tacit.rollout import Job, play_all
-from tacit.tasks import load_tasks
-from tacit.team.roster import Roster, build_roster
-from tacit.team.team import Setting
-from tacit.types import Call, Episode, Task
+from tacit import (
+    AgentConfig,
+    Call,
+    Episode,
+    EpisodeCost,
+    Job,
+    LoadedModel,
+    LocalEngine,
+    LossInputs,
+    LossSettings,
+    Multipliers,
+    RewardSettings,
+    Roster,
+    Setting,
+    Task,
+    TeamConfig,
+    batch_sizes,
+    build_roster,
+    gspo,
+    load_model,
+    load_tasks,
+    normalised,
+    play_all,
+    repetition,
+    reward_group,
+    score,
+)
 
 TEAM = TeamConfig(
     topology="hint_actor",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.learn.silence import ChoiceSettings, choice_loss, choice_step, log_not_silent
+from tacit import ChoiceSettings, choice_loss, choice_step, log_not_silent
 
 # Chance to solve after silence (column 0) and after each message, on easy and hard tasks.
 CHANCE = torch.tensor([[0.95] + 10 * [0.90] + 90 * [0.60], [0.40] + 10 * [0.80] + 90 * [0.25]])

@@ -26,7 +26,7 @@ from tacit.config import Config, TaskConfig, TeamConfig
 from tacit.configfile import apply_override, parse_config
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, GradingError
-from tacit.evaluate import evaluate_team
+from tacit.evaluation import evaluate_team
 from tacit.grading import grade
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.memory import as_memory_allows, in_two

@@ -16,7 +16,7 @@ from tacit.economy.spend import Purse
 from tacit.engine import api_limits
 from tacit.engine.api import ApiEngine
 from tacit.errors import RunError
-from tacit.evaluate import evaluate_team
+from tacit.evaluation import evaluate_team
 from tacit.runfolder import RunFolder
 from tacit.session import tasks_of
 from tacit.team.roster import build_roster

@@ -25,7 +25,7 @@ from tacit.console import (
     show_grade,
     summary_table,
 )
-from tacit.evaluate import Summary, summarise
+from tacit.evaluation import Summary, summarise
 from tacit.statistics import Estimate, paired
 from tacit.types import Call, Episode, Grade, Stop, Task, Usage
 

@@ -15,7 +15,7 @@ import pytest
 from tacit.config import Config, EvaluationConfig, TaskConfig
 from tacit.configfile import load_config, parse_config
 from tacit.errors import ConfigError
-from tacit.evaluate import evaluate_team
+from tacit.evaluation import evaluate_team
 from tacit.runfolder import RunFolder, read_lines, write_atomically
 from tacit.session import open_engines, seat, tasks_of, teams_of
 from tacit.types import Call, ChatMessage, Choice, Episode, Grade, Stop, Usage

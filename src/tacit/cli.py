@@ -75,14 +75,14 @@ def evaluate(
     checkpoint: Which = "best",
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
-    from tacit.commands import run_evaluation
+    from tacit.commands import checkpoint_of, measured_in, run_evaluation
     from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
     if config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
-    trained = _checkpoint(source, checkpoint)
-    folder = out or _measured_in(source, config.name, trained, "eval")
+    trained = checkpoint_of(source, checkpoint)
+    folder = out or measured_in(source, config.name, trained, "eval")
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained, folder=folder, alone=True)
     how: dict[str, Any] = {"as_json": as_json, "details": details, "trained": trained}
@@ -100,12 +100,12 @@ def compare(
     checkpoint: Which = "best",
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
-    from tacit.commands import run_evaluation
+    from tacit.commands import checkpoint_of, measured_in, run_evaluation
     from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
-    trained = _checkpoint(source, checkpoint)
-    folder = out or _measured_in(source, config.name, trained, "compare")
+    trained = checkpoint_of(source, checkpoint)
+    folder = out or measured_in(source, config.name, trained, "compare")
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained, folder=folder)
     _await(run_evaluation(config, folder, as_json=as_json, details=details, trained=trained))
@@ -125,15 +125,15 @@ def train(
     dry: DryRun = False,
 ) -> None:
     """Train a team; the same command, or the run folder in its place, goes on where it stopped."""
+    from tacit.commands import finished, folder_of, show_result, trained_run
     from tacit.configfile import load_config
 
     config = load_config(source, overrides or ())
-    folder = out or _folder(source, config.name)
-    if start is None and _trained(source) and Path(source).resolve() != folder.resolve():
+    folder = out or folder_of(source, config.name)
+    if start is None and trained_run(source) and Path(source).resolve() != folder.resolve():
         start = source  # a trained run stands for its weights, here as in every command
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
-    from tacit.commands import finished, show_result
     from tacit.runfolder import RunFolder
 
     run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
@@ -180,10 +180,10 @@ def play(
     answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
 ) -> None:
     """Show one conversation as it happens."""
-    from tacit.commands import run_play
+    from tacit.commands import run_play, trained_run
     from tacit.configfile import load_config
 
-    _await(run_play(load_config(source, overrides or ()), question, answer, _trained(source)))
+    _await(run_play(load_config(source, overrides or ()), question, answer, trained_run(source)))
 
 
 @app.command()
@@ -219,6 +219,7 @@ def serve(
 
     config = load_config(source, overrides or ())
     try:
+        from tacit.commands import trained_run
         from tacit.serve.app import Limits
         from tacit.serve.command import ServeOptions, run_serve
     except ModuleNotFoundError as error:
@@ -245,7 +246,7 @@ def serve(
         grace=grace,
         quiet=quiet,
     )
-    asyncio.run(run_serve(config, options, _trained(source)))
+    asyncio.run(run_serve(config, options, trained_run(source)))
 
 
 @app.command()
@@ -341,55 +342,6 @@ def _dry_run(config: "Config", *, training: bool = False, **how: Any) -> None:
     from tacit.dryrun import dry_run
 
     _await(dry_run(config, training=training, **how))
-
-
-def _folder(source: str, name: str) -> Path:
-    """A run folder goes on in its place; anything else is a run of that name."""
-    return Path(source) if Path(source).is_dir() else Path("runs") / name
-
-
-def _measured_in(source: str, name: str, trained: Path | None, what: str) -> Path:
-    """Where an evaluation goes: of a trained run beside it, by the step of its weights."""
-    if trained is None:
-        folder = _folder(source, name)
-        if _trained(str(folder)):
-            raise ConfigError(
-                f"`{folder}` was trained, and `{source}` is not: play the trained team with "
-                f"`tacit {what} {folder}`, or name another folder with --out"
-            )
-        return folder
-    return trained.parents[1] / f"{what}-{trained.name.removeprefix('step-')}"
-
-
-def _checkpoint(source: str, which: str) -> Path | None:
-    """The folder of a trained run's checkpoint; None where the source is no trained run."""
-    run = _trained(source)
-    if run is None:
-        if which != "best":
-            raise ConfigError(f"--checkpoint: `{source}` is no trained run, so it has none")
-        return None
-    from tacit.learn.checkpoint import Checkpoints
-
-    checkpoints = Checkpoints(run / "checkpoints")
-    step: int | None
-    if which in ("best", "last"):
-        step = checkpoints.step(which)
-        step = checkpoints.step("last") if step is None else step
-    else:
-        step = int(which) if which.isdecimal() else None
-    folder = checkpoints.folder / f"step-{step or 0:06d}"
-    if step is None or not folder.is_dir():
-        kept = ", ".join(str(int(p.name[5:])) for p in sorted(checkpoints.folder.glob("step-*")))
-        raise ConfigError(
-            f"--checkpoint: `{which}` is not kept in `{run}`; it has best, last, {kept}"
-        )
-    return folder
-
-
-def _trained(source: str) -> Path | None:
-    """The run folder, where the source is one that was trained: its best weights are played."""
-    folder = Path(source)
-    return folder if (folder / "checkpoints" / "last.json").exists() else None
 
 
 class _Stopped(Exception):

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,7 @@ from tacit.console import (
 from tacit.economy.spend import Purse
 from tacit.engine.api import Account
 from tacit.errors import ConfigError, RunError
-from tacit.evaluate import (
+from tacit.evaluation import (
     WITHOUT,
     Summary,
     compare,
@@ -52,7 +52,7 @@ from tacit.session import (
 from tacit.statistics import Paired
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
-from tacit.types import Episode, Grade, Task
+from tacit.types import Call, Episode, Grade, Task
 
 
 @asynccontextmanager
@@ -87,16 +87,23 @@ async def run_evaluation(
     trained: Path | None = None,
     alone: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate every team of the config in one run folder; print and write the summary.
+    """Evaluate every team of the config in one run folder; print and write the summary."""
+    result = await evaluate_run(config, folder, trained=trained, alone=alone)
+    show_result(result, RunFolder(folder), as_json=as_json, details=details)
+    return result
+
+
+async def evaluate_run(
+    config: Config, folder: Path, *, trained: Path | None = None, alone: bool = False
+) -> dict[str, Any]:
+    """`run_evaluation` without the tables: its progress is shown, its summary written and returned.
 
     `alone` plays only the config's own team; the folder keeps the whole config all the same.
     `trained` is the folder of a checkpoint, whose weights the config's own team plays with.
     """
     run = RunFolder.check(folder, config)
     with run.held():
-        result = await _evaluate(config, run, trained=trained, alone=alone)
-    show_result(result, run, as_json=as_json, details=details)
-    return result
+        return await _evaluate(config, run, trained=trained, alone=alone)
 
 
 async def _evaluate(
@@ -196,6 +203,23 @@ async def run_play(
     config: Config, question: str, answer: str | None, trained: Path | None = None
 ) -> None:
     """One conversation, printed call by call; graded where a reference is given."""
+    episode = await play_once(config, question, answer, trained, show_call)
+    if episode.error:
+        raise RunError(f"the episode failed: {episode.error}")
+    if answer is not None and episode.grade:
+        show_grade(episode.grade, answer)
+    usage = episode.usage
+    out.print(f"{usage.generated} tokens generated, {usage.prompt} read", style="dim")
+
+
+async def play_once(
+    config: Config,
+    question: str,
+    answer: str | None = None,
+    trained: Path | None = None,
+    on_call: Callable[[Call], None] | None = None,
+) -> Episode:
+    """One episode of the config's team; without a reference its grade says nothing."""
     config = for_one(config)
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
@@ -217,13 +241,7 @@ async def run_play(
 
     async with open_rosters(config, {name: teams[name]}, trained) as (rosters, graded):
         job, by = Job(task, Setting(seed=config.seed)), ungraded if answer is None else graded
-        episode = await play_episode(rosters[name], job, grader=by, on_call=show_call)
-    if episode.error:
-        raise RunError(f"the episode failed: {episode.error}")
-    if answer is not None and episode.grade:
-        show_grade(episode.grade, answer)
-    usage = episode.usage
-    out.print(f"{usage.generated} tokens generated, {usage.prompt} read", style="dim")
+        return await play_episode(rosters[name], job, grader=by, on_call=on_call)
 
 
 def for_one(config: Config) -> Config:
@@ -294,3 +312,52 @@ def list_topologies() -> None:
         )
         table.add_row(name, roles, topology.summary)
     out.print(table)
+
+
+def folder_of(source: str, name: str) -> Path:
+    """A run folder goes on in its place; anything else is a run of that name."""
+    return Path(source) if Path(source).is_dir() else Path("runs") / name
+
+
+def measured_in(source: str, name: str, trained: Path | None, what: str) -> Path:
+    """Where an evaluation goes: of a trained run beside it, by the step of its weights."""
+    if trained is None:
+        folder = folder_of(source, name)
+        if trained_run(str(folder)):
+            raise ConfigError(
+                f"`{folder}` was trained, and `{source}` is not: play the trained team with "
+                f"`tacit {what} {folder}`, or name another folder with --out"
+            )
+        return folder
+    return trained.parents[1] / f"{what}-{trained.name.removeprefix('step-')}"
+
+
+def checkpoint_of(source: str, which: str) -> Path | None:
+    """The folder of a trained run's checkpoint; None where the source is no trained run."""
+    run = trained_run(source)
+    if run is None:
+        if which != "best":
+            raise ConfigError(f"--checkpoint: `{source}` is no trained run, so it has none")
+        return None
+    from tacit.learn.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(run / "checkpoints")
+    step: int | None
+    if which in ("best", "last"):
+        step = checkpoints.step(which)
+        step = checkpoints.step("last") if step is None else step
+    else:
+        step = int(which) if which.isdecimal() else None
+    folder = checkpoints.folder / f"step-{step or 0:06d}"
+    if step is None or not folder.is_dir():
+        kept = ", ".join(str(int(p.name[5:])) for p in sorted(checkpoints.folder.glob("step-*")))
+        raise ConfigError(
+            f"--checkpoint: `{which}` is not kept in `{run}`; it has best, last, {kept}"
+        )
+    return folder
+
+
+def trained_run(source: str) -> Path | None:
+    """The run folder, where the source is one that was trained: its best weights are played."""
+    folder = Path(source)
+    return folder if (folder / "checkpoints" / "last.json").exists() else None

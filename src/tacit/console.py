@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 from tacit.changes import Changed
-from tacit.evaluate import Summary, frontier
+from tacit.evaluation import Summary, frontier
 from tacit.statistics import Estimate, Paired, holm
 from tacit.types import Call, Episode, Grade
 

@@ -24,7 +24,7 @@ from tacit.console import note, out, spend_lines
 from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
 from tacit.economy.spend import Purse
 from tacit.errors import ConfigError
-from tacit.evaluate import WITHOUT
+from tacit.evaluation import WITHOUT
 from tacit.rollout import Cap, Grader, Job, play_all
 from tacit.runfolder import RunFolder
 from tacit.session import helpers_of, measured_teams_of, prices_of, seat, tasks_of

@@ -11,7 +11,7 @@ from tacit.engine.base import Engine
 from tacit.engine.collector import undisturbed
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
-from tacit.evaluate import WITHOUT
+from tacit.evaluation import WITHOUT
 from tacit.grading import find_grader, grade
 from tacit.tasks import answer_form, load_tasks
 from tacit.team.judge import Grader, Judge

@@ -15,7 +15,7 @@ from tacit.console import (
 )
 from tacit.economy.spend import Purse
 from tacit.errors import ConfigError
-from tacit.evaluate import (
+from tacit.evaluation import (
     compare,
     evaluate_team,
     evaluate_without,
@@ -43,13 +43,21 @@ async def run_training(
     details: bool = False,
     start: str | None = None,
 ) -> dict[str, Any]:
-    """Train (or go on training) in a run folder; print and write the summary.
+    """Train (or go on training) in a run folder; print and write the summary."""
+    result = await train_run(config, folder, start)
+    if "paused" not in result:
+        show_result(result, RunFolder(folder), as_json=as_json, details=details)
+    return result
+
+
+async def train_run(config: Config, folder: Path, start: str | None = None) -> dict[str, Any]:
+    """`run_training` without the tables: its progress is shown, its summary written and returned.
 
     A new run begins with the weights that `start` names; see `Weights.find`.
     """
     run, weights = check_run(config, folder, start)
     with run.held():
-        return await _train(config, run, weights, as_json=as_json, details=details)
+        return await _train(config, run, weights)
 
 
 def check_run(
@@ -84,9 +92,7 @@ def _beside(weights: Weights, checkpoint: str) -> bool:
     return weights.checkpoints.resolve() == Path(checkpoint).parent.resolve()
 
 
-async def _train(
-    config: Config, run: RunFolder, weights: Weights | None, *, as_json: bool, details: bool
-) -> dict[str, Any]:
+async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dict[str, Any]:
     purse = Purse(run, prices_of(config), config.spend_cap)
     async with open_stage(config, purse.account(note)) as stage:
         _say_what(stage)
@@ -104,8 +110,7 @@ async def _train(
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
         episodes, without = await _played(stage, run, state, purse)
-        how = {"as_json": as_json, "details": details}
-        return _finish(stage, run, state, episodes, without, purse, **how)
+        return _finish(stage, run, state, episodes, without, purse)
 
 
 async def _played(
@@ -135,9 +140,6 @@ def _finish(
     episodes: Mapping[str, Sequence[Episode]],
     without: Sequence[Episode],
     purse: Purse,
-    *,
-    as_json: bool,
-    details: bool,
 ) -> dict[str, Any]:
     config, tasks = stage.config, stage.test_tasks
     prices, helpers = prices_of(config), helpers_of(config, stage.team)
@@ -167,7 +169,6 @@ def _finish(
         "trained_compared_with": {n: asdict(t) if t else None for n, t in trained_against.items()},
     }
     run.write_json("summary.json", result)
-    show_result(result, run, as_json=as_json, details=details)
     return result
 
 

@@ -22,7 +22,7 @@ from tacit.economy.budget import (
 from tacit.economy.meter import Meter
 from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
-from tacit.evaluate import evaluate_team, summarise
+from tacit.evaluation import evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.ahead import Rollout
 from tacit.learn.arms import Played

@@ -11,7 +11,7 @@ from typing import Any
 from tacit.configfile import parse_config
 from tacit.console import paired_tests
 from tacit.errors import ConfigError
-from tacit.evaluate import WITHOUT
+from tacit.evaluation import WITHOUT
 from tacit.report.columns import Columns
 from tacit.report.episodes import Source, Table, episode_files
 from tacit.report.reading import Tail, number, read_json, tree_at

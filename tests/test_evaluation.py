@@ -16,7 +16,7 @@ from tacit.engine.base import Request
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError, EngineError, PromptTooLong, RunError
-from tacit.evaluate import Summary, compare, evaluate_team, frontier, scores, summarise
+from tacit.evaluation import Summary, compare, evaluate_team, frontier, scores, summarise
 from tacit.runfolder import RunFolder
 from tacit.statistics import Estimate, bootstrap, wilson
 from tacit.tasks import load_tasks
@@ -444,7 +444,7 @@ def untimed(one: Episode) -> Episode:
     ],
 )
 def test_a_leak_is_the_answer_itself(text: str, answer: str, held: bool) -> None:
-    from tacit.evaluate import holds_answer
+    from tacit.evaluation import holds_answer
 
     assert holds_answer(text, answer) is held
 

@@ -1,0 +1,96 @@
+"""The library's four verbs: what the commands of the same names do, without their tables.
+
+Each takes a config, a recipe's name, a YAML file or a run folder, and blocks until all is done.
+They work where an event loop is running, too, as in a notebook.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tacit.commands import (
+    checkpoint_of,
+    evaluate_run,
+    folder_of,
+    measured_in,
+    play_once,
+    trained_run,
+)
+from tacit.config import Config
+from tacit.configfile import load_config, parse_config
+from tacit.errors import ConfigError
+from tacit.types import Episode
+
+T = TypeVar("T")
+Source = str | Path | Mapping[str, Any] | Config
+
+
+def train(source: Source, *overrides: str, out: Path | str | None = None) -> dict[str, Any]:
+    """Train a team in a run folder, or go on where it stopped; returns the run's summary.
+
+    Example: train("pocket-hint", "train.steps=40", out="runs/mine")["teams"]["trained"]
+    """
+    from tacit.training import train_run
+
+    config, name = _read(source, overrides)
+    folder = Path(out) if out else folder_of(name, config.name)
+    fork = trained_run(name) and Path(name).resolve() != folder.resolve()
+    return _finish(train_run(config, folder, name if fork else None))
+
+
+def evaluate(
+    source: Source, *overrides: str, out: Path | str | None = None, checkpoint: str = "best"
+) -> dict[str, Any]:
+    """Play the config's own team on its held-out tasks; a trained run plays with its weights.
+
+    Example: evaluate("runs/pocket-hint", "tasks.limit=50")["teams"]["trained"]["accuracy"]
+    """
+    config, name = _read(source, overrides)
+    if config.team is None:
+        raise ConfigError("evaluate: the config has no `team:` (for `teams:` use compare)")
+    return _measure(config, name, out, checkpoint, "eval")
+
+
+def compare(
+    source: Source, *overrides: str, out: Path | str | None = None, checkpoint: str = "best"
+) -> dict[str, Any]:
+    """Play every team of the config on the same tasks, with paired tests and the frontier."""
+    config, name = _read(source, overrides)
+    return _measure(config, name, out, checkpoint, "compare")
+
+
+def play(source: Source, question: str, *overrides: str, answer: str | None = None) -> Episode:
+    """One conversation. With an `answer` to hold it against it is graded.
+
+    Example: [call.text for call in play("pocket-hint", "What is 37 + 48 - 15?").calls]
+    """
+    config, name = _read(source, overrides)
+    return _finish(play_once(config, question, answer, trained_run(name)))
+
+
+def _measure(
+    config: Config, name: str, out: Path | str | None, checkpoint: str, what: str
+) -> dict[str, Any]:
+    trained = checkpoint_of(name, checkpoint)
+    folder = Path(out) if out else measured_in(name, config.name, trained, what)
+    return _finish(evaluate_run(config, folder, trained=trained, alone=what == "eval"))
+
+
+def _read(source: Source, overrides: tuple[str, ...]) -> tuple[Config, str]:
+    """The config, and what it was called: a path, a recipe, or nothing."""
+    if isinstance(source, str | Path):
+        return load_config(source, overrides), str(source)
+    if overrides:
+        raise ConfigError("overrides change a file or a recipe; change this config itself")
+    return source if isinstance(source, Config) else parse_config(source), ""
+
+
+def _finish(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as elsewhere:
+        return elsewhere.submit(asyncio.run, work).result()
