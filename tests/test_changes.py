@@ -72,6 +72,13 @@ def test_a_helper_is_told_by_its_role_and_not_by_the_text_it_was_given() -> None
     assert played("actor") == played("adviser x") == Effect.SILENT
 
 
+def test_a_marker_that_reached_nobody_is_counted_as_nothing_said() -> None:
+    (one,) = episode("easy", True).calls
+    unheard = replace(one, agent="adviser", silent=False, unheard=True)
+    (change,) = changes([replace(episode("easy", True), calls=(unheard,))], WITHOUT, {"adviser"})
+    assert change.effect is Effect.SILENT
+
+
 async def test_a_muted_helper_is_not_asked_and_costs_nothing() -> None:
     roster = scripted("hint_actor", {"hinter": ["Use 42."], "actor": [r"\boxed{42}"]})
     alone = await play(roster, TASK, Setting(muted=frozenset({"hinter"})))

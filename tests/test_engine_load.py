@@ -1,5 +1,6 @@
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tacit.config import ModelConfig
 from tacit.engine.base import Request, Sampling, SilenceRule
-from tacit.engine.load import load_model
+from tacit.engine.factory import open_engine
+from tacit.engine.load import POCKET_FOLDER, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
 from tacit.types import ChatMessage
@@ -153,3 +156,14 @@ def test_a_missing_folder_is_said_to_be_one(path: str) -> None:
 def test_a_hub_id_is_not_downloaded_unasked() -> None:
     with pytest.raises(ConfigError, match="`hub:nobody/no-such-model` would download it"):
         load_model("nobody/no-such-model")
+
+
+def test_what_training_would_refuse_is_pointed_out_wherever_a_model_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(POCKET_FOLDER, tmp_path / "model"))
+    template = folder / "chat_template.jinja"
+    only_users = "{% for message in messages if message['role'] != 'system' %}"
+    template.write_text(template.read_text().replace("{% for message in messages %}", only_users))
+    open_engine("mine", ModelConfig(path=str(folder)))
+    assert "model `mine`: system message: the chat template drops system" in caplog.text

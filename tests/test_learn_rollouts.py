@@ -15,6 +15,7 @@ from tacit.economy.reward import Multipliers, RewardSettings
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, RunError
 from tacit.grading import grade
+from tacit.learn.arms import otherwise
 from tacit.learn.credit import CreditSettings, credit
 from tacit.learn.metrics import step_metrics
 from tacit.learn.rollouts import Player, make_player
@@ -198,6 +199,8 @@ async def test_silence_is_compared_only_where_there_was_a_choice() -> None:
         assert sum(episode.overflowed for episode in group.spoken) == over
         assert sum(any(c.agent == "critic" for c in e.calls) for e in group.spoken) == chose
         assert sum(episode.overflowed for episode in group.silent) == min(long, 2)
+        chosen = {i for i, one in enumerate(group.silent) if not one.overflowed}
+        assert {i for other in otherwise(group) for i in other.plays} <= chosen
 
 
 async def test_a_task_that_only_failed_is_left_out() -> None:

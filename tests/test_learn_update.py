@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from learn_parts import (
+    EOS,
     MARKER,
     ids,
     log_p_of,
@@ -310,6 +311,18 @@ def spoken_rows(count: int = 12, advantage: float = 1.0) -> list[Row]:
         )
         for i in range(count)
     ]
+
+
+@pytest.mark.parametrize("choices", [0, 3])
+def test_a_model_with_several_ends_learns_with_choices_and_without(choices: int) -> None:
+    base = undecided_base()
+    base.module.generation_config.eos_token_id = [EOS, 0, 1]
+    policy = make_policies(base=base)["team"]
+    before = weights_of(policy)
+    rows = spoken_rows() if choices else make_rows()
+    made = make_choices(policy, PROMPTS[:choices], 0.5) if choices else []
+    updated = make_updater(policy).update(rows, made, train_choice=True)
+    assert updated.dropped == 0 and moved(before, policy) > 0.0
 
 
 @pytest.mark.parametrize("kind", ["lora", "full"])

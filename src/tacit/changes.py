@@ -70,6 +70,6 @@ def count(found: Iterable[Change]) -> Changed:
 def _effect(episode: Episode, right: bool, alone: bool, helpers: Collection[str]) -> Effect:
     if right != alone:
         return Effect.HELPED if right else Effect.HARMED
-    spoken = [call.agent for call in episode.calls if not call.silent]
+    spoken = [call.agent for call in episode.calls if call.is_turn]
     spoke = any(has_role(agent, role) for agent in spoken for role in helpers)
     return Effect.SAME if spoke else Effect.SILENT

@@ -190,7 +190,7 @@ def summarise(
     choices = sum(row.choices for row in rows)
     references = {task.id: task for task in tasks}
     several = settings.samples > 1
-    chose = [(episode, any(call.silent for call in episode.calls)) for episode in done]
+    chose = [(episode, not all(call.is_turn for call in episode.calls)) for episode in done]
     return Summary(
         team=name,
         tasks=len(by_task),
@@ -319,7 +319,7 @@ def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | No
         holds_answer(call.text, tasks[episode.task_id].answer)
         for episode in episodes
         for call in episode.calls
-        if not call.silent and (call.may_be_silent or call.part in HELPING_PARTS)
+        if call.is_turn and (call.may_be_silent or call.part in HELPING_PARTS)
     ]
     return fmean(found) if found else None
 

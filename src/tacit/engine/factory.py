@@ -1,8 +1,17 @@
 """From a model's configuration to the engine that serves it."""
 
+import logging
+from typing import TYPE_CHECKING
+
 from tacit.config import ModelConfig
 from tacit.engine.api import Account, ApiEngine
 from tacit.engine.base import Engine
+from tacit.errors import Unfit
+
+if TYPE_CHECKING:
+    from tacit.engine.chat import Chat
+
+log = logging.getLogger(__name__)
 
 
 def open_engine(name: str, config: ModelConfig, account: Account | None = None) -> Engine:
@@ -12,9 +21,23 @@ def open_engine(name: str, config: ModelConfig, account: Account | None = None) 
     if config.engine == "vllm":
         from tacit.engine.vllm import VllmEngine, serve
 
-        return VllmEngine(serve(name, config))
+        served = serve(name, config)
+        _point_out_faults(served.chat)
+        return VllmEngine(served)
+    from tacit.engine.chat import chat_of
     from tacit.engine.load import load_model
     from tacit.engine.local import LocalEngine
 
     loaded = load_model(config.path, name=name, device=config.device, dtype=config.dtype)
+    _point_out_faults(chat_of(loaded))
     return LocalEngine(loaded, rows=config.rows, context=config.context)
+
+
+def _point_out_faults(chat: "Chat") -> None:
+    """Say what training would refuse."""
+    from tacit.engine.fitness import check_chat
+
+    try:
+        check_chat(chat)
+    except Unfit as error:
+        log.warning("%s", error)

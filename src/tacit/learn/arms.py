@@ -36,13 +36,16 @@ class Otherwise:
 
 
 def otherwise(group: Played) -> tuple[Otherwise, ...]:
-    """Of each spoken episode: the silent plays that began as it did, or all where none did."""
+    """Of each spoken episode: the silent plays that began as it did, or all where none did.
+
+    A play that ended before anybody could choose says nothing of silence.
+    """
     begun = [_beginning(episode, Choice.SILENT) for episode in group.silent]
-    every = tuple(range(len(begun)))
+    every = tuple(i for i, beginning in enumerate(begun) if beginning)
     result = []
     for episode in group.spoken:
         mine, place = _beginning(episode, Choice.SPEAK), choice_place(episode, Choice.SPEAK)
-        if place is None or not begun:
+        if place is None or not every:
             result.append(Otherwise())
         else:
             same = tuple(i for i in every if begun[i] == mine)
@@ -77,8 +80,9 @@ def compared(
     """
     if not silent:
         return {}
-    whole, alone = gain_of_silence(spoken, silent), _by_context(group.silent, silent, Choice.SILENT)
+    alone = _by_context(group.silent, silent, Choice.SILENT)
     chosen = [part for some in alone.values() for part in some]
+    whole = gain_of_silence(spoken, chosen or silent)
     result = {}
     for context, mine in _by_context(group.spoken, spoken, Choice.SPEAK).items():
         others = alone.get(context, chosen)

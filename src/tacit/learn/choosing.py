@@ -99,7 +99,7 @@ class _Contexts:
             [(choice.prompt_ids, ids) for ids in spelled(choice.marker_ids, policy.ends)]
             for choice in choices
         ]
-        self._parts = _parts(choices, tokens)
+        self._parts = _parts(choices, tokens // len(policy.ends))
 
     def look(self, learn: Callable[[Tensor, list[int]], None] | None = None) -> Tensor:
         """log π(silence) in each; `learn` is given those of one part after the other."""

@@ -184,8 +184,9 @@ async def open_stage(config: Config, account: Account | None = None) -> AsyncIte
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     async with open_cast(config, team, account=account, apart=config.train.overlap) as cast:
+        told = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
         for model in cast.frozen.values():
-            check_chat(chat_of(model), system=team.prompts != "role_last")
+            check_chat(chat_of(model), system=told)
         yield Stage(
             config=config,
             team=team,

@@ -65,7 +65,7 @@ def any_end(logprobs_XM: Tensor, ends: int) -> Tensor:
 
     A row sums to log π(silence).
     """
-    if ends == 1:
+    if ends == 1 or not len(logprobs_XM):
         return logprobs_XM
     logprobs_CEM = logprobs_XM.reshape(-1, ends, logprobs_XM.shape[-1])
     return torch.cat([logprobs_CEM[:, 0, :-1], logprobs_CEM[:, :, -1:].logsumexp(1)], dim=-1)
