@@ -559,6 +559,47 @@ def test_many_half_sent_requests_leave_room_for_a_whole_one() -> None:
             stalled[-1].recv(1)
 
 
+LONG = "x" * 30_000_000
+"""An answer that is more than sockets hold."""
+
+
+def asking(head: bytes = b"") -> bytes:
+    body = json.dumps(ASKED).encode()
+    head += b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n" + body
+
+
+def test_idle_connections_make_room_and_a_reply_on_its_way_does_not() -> None:
+    limits = Limits(places=1, waiting=1)  # 66 connections
+    with running(solo(lambda request: LONG), limits) as server, ExitStack() as stack:
+        reading = stack.enter_context(connect(server))
+        reading.sendall(asking())
+        got = len(reading.recv(4096))
+        for _ in range(65 + 20):
+            newcomer = stack.enter_context(connect(server))
+            newcomer.sendall(WHOLE)
+            assert newcomer.recv(4096).startswith(b"HTTP/1.1 200")
+        while got < len(LONG):
+            piece = reading.recv(1 << 20)
+            assert piece, "cut while it was being sent"
+            got += len(piece)
+
+
+@pytest.mark.parametrize("head", [b"", b"connection: close\r\n"], ids=["kept", "closing"])
+def test_a_client_that_does_not_read_is_hung_up(head: bytes) -> None:
+    limits = Limits(deadline=2.0, headers=1000.0)
+    with running(solo(lambda request: LONG), limits) as server, connect(server) as connection:
+        connection.sendall(asking(head))
+        assert connection.recv(1), "and nothing more"
+        connection.settimeout(0.05)
+        give_up = time.monotonic() + 20
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < give_up:
+                with contextlib.suppress(TimeoutError):
+                    connection.sendall(WHOLE)
+                    time.sleep(0.01)
+
+
 def test_an_overlong_body_on_a_used_connection_is_told_so_every_time(server: Running) -> None:
     headers = {"authorization": f"Bearer {KEY}"}
     with httpx2.Client(headers=headers, timeout=30) as client:
