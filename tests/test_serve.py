@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -29,7 +30,7 @@ from tacit.serve.app import Limits
 from tacit.serve.keys import RateLimit
 from tacit.serve.problem import Problem
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
-from tacit.serve.team import TeamBackend
+from tacit.serve.team import TeamBackend, before_stop
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster, build_roster
 
@@ -217,6 +218,8 @@ def test_half_a_character_is_read_and_answered() -> None:
         (asked(n=0), 400, "n", "greater than or equal to 1"),
         (asked(tools=[{"type": "function"}]), 400, "tools", "not supported"),
         (asked(stop=7), 400, "stop", "valid"),
+        (asked(stop="x" * 1001), 400, "stop", "at most 16 texts of at most 1,000 characters"),
+        (asked(stop=list("abcdefghijklmnopq")), 400, "stop", "at most 16 texts"),
         (asked(response_format={"type": "json_object"}), 400, "response_format", "not supported"),
         (
             asked(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
@@ -298,6 +301,8 @@ def test_an_answer_ends_before_the_first_stop() -> None:
             assert said("o three", stream) == ("one tw", "stop")
             assert said(["", "fourth", "x"], stream) == ("one two three four", "stop")
             assert said("one", stream) == ("", "stop")
+            assert said(["two", " two three"], stream) == ("one ", "stop"), "which ends first"
+            assert said(["two", "one two"], stream) == ("", "stop")
 
 
 def test_several_choices_are_several_answers_of_the_team() -> None:
@@ -375,6 +380,26 @@ def test_completions_answer_each_prompt() -> None:
     assert chunks[-1]["finish_reason"] == "stop"
     assert scored["param"] == "logprobs"
     assert tokens["param"] == "prompt" and "tokenized_requests=False" in tokens["message"]
+
+
+def test_a_text_that_goes_on_is_held_back_where_a_stop_may_have_begun() -> None:
+    assert before_stop("one tw", ["two", "wonder"], ended=False) == "one "
+    long = ["x" + letter * 999 for letter in "abcdefghijklmnop"]  # their beginnings: 8 MB
+    tracemalloc.start()
+    assert before_stop("one x", long, ended=False) == "one "
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("asks", [{"prompt": ["x"] * 129}, {"prompt": ["x"] * 65, "n": 2}])
+def test_one_request_asks_for_so_many_answers(asks: dict[str, Any]) -> None:
+    with running(solo(lambda request: "yes")) as server:
+        url = f"{server.url}/completions"
+        refused = httpx2.post(url, json={"model": "team"} | asks)
+        most = httpx2.post(url, json={"model": "team", "prompt": ["x"] * 64, "n": 2}, timeout=30)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "prompt"
+    assert "more than 128 answers" in refused.json()["error"]["message"]
+    assert len(most.json()["choices"]) == 128
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.serve.problem import Problem
-from tacit.serve.schema import DONE, Chat, Json, event, parse_chat
+from tacit.serve.schema import (
+    DONE,
+    MOST_CHOICES,
+    Chat,
+    Json,
+    WireMessage,
+    event,
+    parse_chat,
+)
 
 
 class Dialect:
@@ -46,8 +54,11 @@ class Completions(Dialect):
             told = "`prompt` must be text, or a list of texts (lm-eval: tokenized_requests=False)"
             raise Problem(400, told, param="prompt")
         others = {name: value for name, value in body.items() if name != "prompt"}
-        chats = [parse_chat(others | {"messages": [_user(p)]}, headers) for p in prompts]
-        return replace(chats[0], prompts=[chat.fields.messages for chat in chats])
+        chat = parse_chat(others | {"messages": [_user(prompts[0])]}, headers)
+        if len(prompts) * (chat.fields.n or 1) > MOST_CHOICES:
+            told = f"`prompt` and `n` ask for more than {MOST_CHOICES} answers at once"
+            raise Problem(400, told, param="prompt")
+        return replace(chat, prompts=[[WireMessage(role="user", content=p)] for p in prompts])
 
     def whole(self, body: Json) -> Json:
         choices = [_text(choice, choice["message"]) for choice in body["choices"]]

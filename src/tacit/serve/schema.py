@@ -18,6 +18,8 @@ from tacit.types import Call, Episode, Stop, Usage
 
 Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
+MOST_CHOICES = 128
+"""Answers that one request may ask for."""
 FINISH = {Stop.EOS: "stop", Stop.LENGTH: "length"}
 
 
@@ -46,7 +48,7 @@ class ChatFields(_Lenient):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = None
-    n: int | None = Field(None, ge=1, le=128)
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     stop: str | list[str] | None = None
     tacit: bool | None = None
     """Ours: put the conversation and the ledger into the reply."""

@@ -90,6 +90,9 @@ class TeamBackend:
             value = chat.body.get(field)
             if value is not None and value not in nothing:
                 raise Problem(400, f"`{field}` is not supported by a team", param=field)
+        if len(chat.stops) > 16 or any(len(stop) > 1000 for stop in chat.stops):
+            told = "`stop` may be at most 16 texts of at most 1,000 characters each"
+            raise Problem(400, told, param="stop")
         for messages in chat.prompts:
             _check_messages(messages)
         return _ignored(chat)
@@ -190,12 +193,17 @@ class _Said:
 
 
 def before_stop(text: str, stops: Sequence[str], *, ended: bool) -> str:
-    """The text up to the first stop, and while it goes on, up to what may become one."""
-    found = [place for stop in stops if (place := text.find(stop)) >= 0]
+    """The text up to the stop that ends first, and while it goes on, up to what may become one."""
+    found = [(place + len(stop), place) for stop in stops if (place := text.find(stop)) >= 0]
     if found or ended:
-        return text[: min(found, default=len(text))]
-    parts = {stop[:length] for stop in stops for length in range(1, len(stop))}
-    return text[: len(text) - max((len(p) for p in parts if text.endswith(p)), default=0)]
+        return text[: min(found, default=(0, len(text)))[1]]
+    return text[: len(text) - max((_begun(text, stop) for stop in stops), default=0)]
+
+
+def _begun(text: str, stop: str) -> int:
+    """How much of a stop the text ends with."""
+    lengths = range(min(len(stop) - 1, len(text)), 0, -1)
+    return next((length for length in lengths if text.endswith(stop[:length])), 0)
 
 
 def _check_messages(messages: Sequence[WireMessage]) -> None:
