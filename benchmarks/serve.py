@@ -107,8 +107,9 @@ class HttpClient:
         reader, writer = self._streams
         message = {"role": "user", "content": task.question}
         body = json.dumps({"model": self._model, "stream": True, "messages": [message]}).encode()
-        head = f"POST {self._url.path}/chat/completions HTTP/1.1\r\nhost: x\r\n"
-        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"POST {self._url.path}/chat/completions HTTP/1.1\r\nhost: {self._url.netloc}\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
         status = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in status:
             raise RuntimeError(f"the server said {status.decode()}")

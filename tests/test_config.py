@@ -219,9 +219,10 @@ def test_tasks_with_a_grader_nobody_knows_are_refused(tmp_path: Path) -> None:
 def test_a_model_without_a_price_is_refused_before_it_loads(tmp_path: Path) -> None:
     table = tmp_path / "prices.yaml"
     table.write_text("date: 2026-01-01\nmodels: {gpt-x: {input: 1, output: 2}}", encoding="utf-8")
-    api = {"gpt": {"engine": "api", "model": "gpt-x"}}
-    tree = {"prices": str(table), "models": api, "team": SOLO}
-    with pytest.raises(ConfigError, match="no price for model `pocket`"):
+    api = {name: {"engine": "api", "model": f"{name}-x"} for name in ("gpt", "other")}
+    own = {**SOLO, "agents": {"actor": {"model": "other"}}}
+    tree = {"prices": str(table), "models": api, "team": own}
+    with pytest.raises(ConfigError, match="no price for model `other-x`"):
         prices_of(parse_config(tree))
     tree["team"] = {**SOLO, "agents": {"actor": {"model": "gpt"}}}
     prices = prices_of(parse_config(tree))
