@@ -177,13 +177,18 @@ def test_tests_that_cannot_be_read_are_left_out() -> None:
     assert paired_tests({"paired": {"b": None, "c": {"odd": 1}}, "trained_compared_with": 3}) == []
 
 
+def test_one_test_is_not_corrected() -> None:
+    (test,) = pairs_of(b=([0.0] * 40, [1.0] * 40))
+    assert in_one_line([test]) == "paired test, p < 0.05: b is above a (--details: each)"
+
+
 def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixture[str]) -> None:
     teams = {name: summary(name, {"easy": True}).to_json() for name in ("[solo]", "trained")}
     test = asdict(paired([0.0] * 40, [1.0] * 40, resamples=20_000))
     result = {
         "teams": teams,
         "best_step": 40,
-        "trained_compared_with": {"[solo]": test},
+        "trained_compared_with": {"[solo]": test, "debate": None},
         "spend": None,
     }
     shown = {}
@@ -193,6 +198,8 @@ def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixtur
     assert "best of those evaluated on these same tasks" in shown[False]
     assert "trained is above [solo] (--details: each)" in shown[False]
     assert "McNemar" not in shown[False] and "McNemar p < 0.001" in shown[True]
+    assert "trained and debate have no graded task in common." in shown[True]
+    assert "debate" not in shown[False]
     assert shown[True].endswith("transcripts and numbers: runs/[x]")
 
 

@@ -310,19 +310,29 @@ def p_value(p: float) -> str:
 
 def paired_tests(summary: Mapping[str, Any]) -> list[Compared]:
     """The tests in a summary.json, the trained team's first; those that cannot be read left out."""
-    first = str(summary.get("compared_with"))
     found: list[tuple[str, str, Paired]] = []
-    for place in ("trained_compared_with", "paired"):
-        trees = summary.get(place)
-        for other, tree in trees.items() if isinstance(trees, dict) else ():
-            name, baseline = ("trained", other) if place != "paired" else (other, first)
-            with suppress(ValidationError):
-                found.append((name, baseline, PAIRED.validate_python(tree)))
+    for name, baseline, tree in _pairs(summary):
+        with suppress(ValidationError):
+            found.append((name, baseline, PAIRED.validate_python(tree)))
     corrected = holm([max(test.p_mcnemar, test.p_bootstrap) for _, _, test in found])
     return [
         Compared(name, baseline, test, p, len(found))
         for (name, baseline, test), p in zip(found, corrected, strict=True)
     ]
+
+
+def untested(summary: Mapping[str, Any]) -> list[str]:
+    """The pairs that could not be tested, a sentence each."""
+    pairs = [(name, baseline) for name, baseline, tree in _pairs(summary) if tree is None]
+    return [f"{name} and {other} have no graded task in common." for name, other in pairs]
+
+
+def _pairs(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    first = str(summary.get("compared_with"))
+    for place in ("trained_compared_with", "paired"):
+        trees = summary.get(place)
+        for other, tree in trees.items() if isinstance(trees, dict) else ():
+            yield ("trained", other, tree) if place != "paired" else (other, first, tree)
 
 
 def in_one_line(tests: Sequence[Compared]) -> str:
@@ -334,8 +344,9 @@ def in_one_line(tests: Sequence[Compared]) -> str:
     told = [f"{name} is {side} {', '.join(others)}" for (name, side), others in above.items()]
     rest = sum(not one.sure for one in tests)
     told += [f"{rest} show{'s' if rest == 1 else ''} no difference"] if rest else []
-    count = f"{len(tests)} paired tests" if len(tests) > 1 else "paired test"
-    return f"{count}, p < 0.05 corrected for their number: {'; '.join(told)} (--details: each)"
+    several = f"{len(tests)} paired tests, p < 0.05 corrected for their number"
+    count = several if len(tests) > 1 else "paired test, p < 0.05"
+    return f"{count}: {'; '.join(told)} (--details: each)"
 
 
 def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> None:
@@ -345,7 +356,7 @@ def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> Non
     out.print(agents_table(summaries))
     tests = paired_tests(result)
     lines = [*detail_lines(summaries), *([in_one_line(tests)] if tests and not details else [])]
-    lines += map(str, tests) if details else []
+    lines += [*map(str, tests), *untested(result)] if details else []
     if result.get("dropped"):
         lines.append(f"{result['dropped']} training episodes failed and were left out.")
     if failed := sum(summary.failed for summary in summaries):
