@@ -256,10 +256,57 @@ def test_an_integer_of_too_many_digits_is_a_bad_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "harmless", [{"n": 1}, {"stop": None}, {"tools": []}, {"response_format": {"type": "text"}}]
+    "harmless",
+    [
+        {"n": 1},
+        {"stop": None},
+        {"tools": []},
+        {"response_format": {"type": "text"}},
+        {"logprobs": False, "top_logprobs": 0},
+        {"use_beam_search": False, "presence_penalty": 0.0},
+    ],
 )
 def test_settings_that_ask_for_nothing_are_fine(server: Running, harmless: dict[str, Any]) -> None:
-    assert server.post(asked(**harmless), key=KEY).status_code == 200
+    reply = server.post(asked(**harmless), key=KEY)
+    assert reply.status_code == 200 and "x-tacit-ignored" not in reply.headers
+
+
+def test_no_alternatives_are_still_log_probabilities(server: Running) -> None:
+    """Completions ask for as many alternatives at each place, which may be none."""
+    body = {"model": "team", "prompt": "x", "logprobs": 0}
+    headers = {"authorization": f"Bearer {KEY}"}
+    refused = httpx2.post(f"{server.url}/completions", json=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "logprobs")
+
+
+USER = {"role": "user", "content": "What is 17 + 25?"}
+SAYS = {"role": "assistant", "content": "It is"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("completions", {"prompt": [" "]}, "prompt"),
+        ("responses", {"input": "x", "n": 2}, "n"),
+        ("responses", {"input": " "}, "input"),
+        ("responses", {}, "input"),
+        ("responses", {"input": [SAYS]}, "input"),
+        ("responses", {"input": [USER, SAYS]}, "input.1.role"),
+        ("responses", {"input": [USER, {"content": "x"}]}, "input.1.role"),
+        ("responses", {"input": [USER, SAYS], "instructions": "Be brief."}, "input.1.role"),
+        ("responses", {"input": [USER], "instructions": 3}, "instructions"),
+        ("responses", {"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
+        ("responses", {"input": "x", "text": {"format": {"type": "json_object"}}}, "text.format"),
+    ],
+)
+def test_a_refusal_names_what_the_client_sent(
+    server: Running, path: str, body: dict[str, Any], param: str
+) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    reply = httpx2.post(f"{server.url}/{path}", json={"model": "team"} | body, headers=headers)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, param)
+    assert not any(name in error["message"] for name in ("`messages", "`max_tokens`"))
 
 
 def test_what_is_left_alone_is_named_once_or_refused_where_the_server_is_strict() -> None:
@@ -445,6 +492,7 @@ def test_responses_answer_as_the_openai_client_reads_them(stream: bool) -> None:
             client.responses.create(model="team", input=output)
     assert raw.headers["x-tacit-ignored"] == "reasoning"
     assert whole.output_text == "one two" and whole.status == "incomplete"
+    assert [item.status for item in whole.output] == ["incomplete"]
     assert whole.incomplete_details and whole.incomplete_details.reason == "max_output_tokens"
     assert whole.usage and whole.usage.output_tokens == 2
     assert "Be brief." in seen[0] and seen[0].endswith("\n\nAnd 17 + 25?")

@@ -21,7 +21,7 @@ from tacit.serve.conversation import text_of
 from tacit.serve.problem import Problem
 from tacit.serve.schema import FINISH, Chat, Json, account, chunk, completion, models_json
 from tacit.serve.server import bind, serve
-from tacit.serve.team import UNSUPPORTED
+from tacit.serve.team import UNSUPPORTED, asks_for_more
 from tacit.team.team import Seat
 from tacit.types import Call, ChatMessage, Stop, Usage
 
@@ -32,7 +32,7 @@ FINAL = {"x-should-retry": "false"}
 REFUSED = UNSUPPORTED | {"n": (1,), "stop": ("", [])}
 """Whatever is cut off or thrown away of what an agent said could not be learned from."""
 LIMITS = Limits(body_bytes=1 << 24, places=1 << 16, waiting=0, deadline=3600.0)
-"""One's own program on one's own machine is let do what it likes."""
+"""Wide, since the program is the user's own: 16 MiB for a call and an hour for its answer."""
 
 
 class Recorder:
@@ -49,8 +49,7 @@ class Recorder:
     def check(self, chat: Chat) -> list[str]:
         self._seat(chat)
         for field, nothing in REFUSED.items():
-            value = chat.body.get(field)
-            if value is not None and value not in nothing:
+            if asks_for_more(chat.body.get(field), nothing):
                 raise Problem(400, f"`{field}` is not supported", param=field, headers=FINAL)
         if len(chat.prompts) > 1:
             raise Problem(400, "an agent is asked one thing at a time", param="prompt")

@@ -119,7 +119,15 @@ class Service:
         self.admit(request)
         check_json(request)
         raw = await read_body(request, self.limits.body_bytes, self.limits.deadline)
-        dialect = kind(parse_json(raw), request.headers)
+        body = parse_json(raw)
+        try:
+            return await self._answered(kind(body, request.headers), request, until)
+        except Problem as problem:
+            if problem.param is None:
+                raise
+            raise problem.about(kind.field(problem.param, body)) from problem
+
+    async def _answered(self, dialect: Dialect, request: Request, until: float) -> Response:
         chat = dialect.chat
         headers = self._warned(self.backend.check(chat))
         errand = Errand(lambda emit: self._work(chat, emit, until))

@@ -29,6 +29,11 @@ class Dialect:
     def read(self, body: Json, headers: Mapping[str, str]) -> Chat:
         return parse_chat(body, headers)
 
+    @staticmethod
+    def field(name: str, body: Json) -> str:
+        """What a client that sent this body calls a chat completion's field."""
+        return name
+
     def whole(self, body: Json) -> Json:
         return body
 
@@ -60,6 +65,10 @@ class Completions(Dialect):
             raise Problem(400, told, param="prompt")
         return replace(chat, prompts=[[WireMessage(role="user", content=p)] for p in prompts])
 
+    @staticmethod
+    def field(name: str, body: Json) -> str:
+        return "prompt" if name.partition(".")[0] == "messages" else name
+
     def whole(self, body: Json) -> Json:
         choices = [_text(choice, choice["message"]) for choice in body["choices"]]
         return self._named(body, choices)
@@ -83,6 +92,8 @@ class Responses(Dialect):
         self._text = ""
 
     def read(self, body: Json, headers: Mapping[str, str]) -> Chat:
+        if body.get("n") not in (None, 1):
+            raise Problem(400, "`n` is not supported: a response is one answer", param="n")
         ours = ("input", "instructions", "max_output_tokens", "text")
         rest = {name: value for name, value in body.items() if name not in ours}
         given = body.get("text")
@@ -97,13 +108,26 @@ class Responses(Dialect):
         }
         return parse_chat(rest | asked, headers)
 
+    @staticmethod
+    def field(name: str, body: Json) -> str:
+        head, *rest = name.split(".")
+        if head != "messages":
+            names = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
+            return names.get(name, name)
+        told = bool(body.get("instructions"))
+        if told and rest[:1] == ["0"]:
+            return "instructions"
+        if not rest or not isinstance(body.get("input"), list):
+            return "input"
+        return ".".join(["input", str(int(rest[0]) - told), *rest[1:]])
+
     def whole(self, body: Json) -> Json:
         choice = body["choices"][0]
         cut = choice["finish_reason"] == "length"
-        reply = self._response("incomplete" if cut else "completed")
+        status = "incomplete" if cut else "completed"
         usage = body["usage"]
-        return reply | {
-            "output": [self._message(choice["message"]["content"])],
+        return self._response(status) | {
+            "output": [self._message(choice["message"]["content"], status)],
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
@@ -144,7 +168,7 @@ class Responses(Dialect):
 
     def _begin(self) -> bytes:
         reply = self._response("in_progress")
-        item = self._message("") | {"status": "in_progress", "content": []}
+        item = self._message("", "in_progress") | {"content": []}
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         return b"".join(
             [
@@ -164,13 +188,13 @@ class Responses(Dialect):
         self._said += 1
         return f"event: {kind}\n".encode() + event(numbered)
 
-    def _message(self, text: str) -> Json:
+    def _message(self, text: str, status: str) -> Json:
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
         return {
             "id": self._item,
             "type": "message",
             "role": "assistant",
-            "status": "completed",
+            "status": status,
             "content": [part],
         }
 

@@ -33,6 +33,11 @@ class Problem(TacitError):
         self.code = code
         self.headers = dict(headers or {})
 
+    def about(self, param: str) -> "Problem":
+        """The same of a field that the client knows by another name."""
+        told = str(self).replace(f"`{self.param}`", f"`{param}`")
+        return Problem(self.status, told, param=param, code=self.code, headers=self.headers)
+
     def body(self) -> Any:
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {

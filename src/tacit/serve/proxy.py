@@ -44,7 +44,9 @@ PASSED_ON = (
     "rerank",
     "responses",
 )
-"""The others: what generates or measures and keeps nothing, so that nobody manages the account."""
+"""The others: what generates or measures, and lets nobody manage the account's files and models.
+
+The Actor's server may keep what it answers, as `responses` do unless `store` is false."""
 
 
 def with_foreign_actor(team: TeamConfig) -> TeamConfig:

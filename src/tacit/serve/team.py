@@ -87,8 +87,7 @@ class TeamBackend:
                 code="model_not_found",
             )
         for field, nothing in UNSUPPORTED.items():
-            value = chat.body.get(field)
-            if value is not None and value not in nothing:
+            if asks_for_more(chat.body.get(field), nothing):
                 raise Problem(400, f"`{field}` is not supported by a team", param=field)
         if len(chat.stops) > 16 or any(len(stop) > 1000 for stop in chat.stops):
             told = "`stop` may be at most 16 texts of at most 1,000 characters each"
@@ -206,6 +205,14 @@ def _begun(text: str, stop: str) -> int:
     return next((length for length in lengths if text.endswith(stop[:length])), 0)
 
 
+def asks_for_more(value: Any, nothing: tuple[Any, ...]) -> bool:
+    """Whether a field's value is none of those that ask for nothing; 0 is not False."""
+    kind = isinstance(value, bool)
+    return value is not None and all(
+        value != one or kind != isinstance(one, bool) for one in nothing
+    )
+
+
 def _check_messages(messages: Sequence[WireMessage]) -> None:
     """A team reads words only, and answers the user."""
     for place, message in enumerate(messages):
@@ -226,19 +233,15 @@ def _check_messages(messages: Sequence[WireMessage]) -> None:
 def _ignored(chat: Chat) -> list[str]:
     """The fields that ask for something and have no effect."""
     known = {*ChatFields.model_fields, *UNSUPPORTED, *INDIFFERENT}
-    fields = [name for name, value in chat.body.items() if name not in known and _asks(value)]
+    fields = [name for name, value in chat.body.items() if name not in known and value]
     calls = [
         f"messages.{place}.{name}"
         for messages in chat.prompts
         for place, message in enumerate(messages)
         for name in ("tool_calls", "function_call")
-        if _asks((message.model_extra or {}).get(name))
+        if (message.model_extra or {}).get(name)
     ]
     return fields + calls
-
-
-def _asks(value: Any) -> bool:
-    return value is not None and value not in ([], {}, "")
 
 
 def _finish(answer: Message, calls: Sequence[Call]) -> str:
