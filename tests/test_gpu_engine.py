@@ -82,7 +82,7 @@ async def test_graphs_draw_what_the_cpu_draws(family: str) -> None:
 @pytest.mark.parametrize("ends", [[2], [2, 5]], ids=["one end", "two ends"])
 async def test_speech_that_begins_like_silence_ends_with_none_of_the_ends(ends: list[int]) -> None:
     """A marker of one likely token, so that many messages come to where any end is silence."""
-    both = [tiny_model(vocab=8), on_gpu(tiny_model(vocab=8))]
+    both = [tiny_model(vocab=32), on_gpu(tiny_model(vocab=32))]
     prompt = (5, 6, 7)
     with torch.no_grad():
         likeliest = int(both[0].module(torch.tensor([prompt])).logits[0, -1].argmax())
