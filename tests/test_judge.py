@@ -3,6 +3,7 @@
 import pytest
 
 from tacit.config import JudgeConfig
+from tacit.engine.base import Request
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
@@ -63,3 +64,18 @@ async def test_an_answer_too_long_for_the_judge_is_the_teams_doing_and_a_rubric_
         await wordy(OPEN, "Rain")
     assert not isinstance(caught.value, Overflow)
     await engine.close()
+
+
+@pytest.mark.parametrize("most", [400, 100])
+async def test_where_the_limit_is_not_known_the_judge_is_asked_what_fits(most: int) -> None:
+    """As behind a URL. The rubric and the question have about two hundred characters."""
+
+    def script(request: Request) -> str:
+        if sum(len(message.content) for message in request.messages) > most:
+            raise PromptTooLong("the server says that it is too long")
+        return r"\boxed{7}"
+
+    grader = Judge(ScriptedEngine(script), JudgeConfig(rubric="It must rhyme."))
+    with pytest.raises(PromptTooLong, match="the server says") as caught:
+        await grader(OPEN, "Rain, rain, go away. " * 20)
+    assert isinstance(caught.value, Overflow) == (most == 400)

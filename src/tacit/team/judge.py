@@ -13,7 +13,6 @@ from tacit.grading import grade
 from tacit.grading.answer import final_answer
 from tacit.grading.number import read_number
 from tacit.team.prompts import build
-from tacit.team.team import fits
 from tacit.types import Call, ChatMessage, Grade, Message, Task
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
@@ -33,19 +32,31 @@ class Judge:
     async def __call__(self, task: Task, text: str) -> Grade:
         if task.grader != "judge":
             return await grade(task, text)
-        messages = self._prompt(task, text)
+        try:
+            said = await self._ask(task, text)
+        except PromptTooLong as error:
+            if error.limit is None:
+                await self._ask(task, "")  # too long as well, unless it is the answer's doing
+            elif len(self._engine.encode(self._prompt(task, ""))) > error.limit:
+                raise
+            raise Overflow(f"judge: {error}, because of the answer") from None
+        reward = _mark(said) / TOP_MARK
+        return Grade(
+            reward=reward,
+            right=reward >= self._config.pass_mark,
+            answer=text[:200],
+            note=said,
+        )
+
+    async def _ask(self, task: Task, answer: str) -> str:
+        messages = self._prompt(task, answer)
         request = Request(
             messages=messages,
             prompt_ids=self._engine.encode(messages),
             sampling=Sampling(max_tokens=self._config.max_tokens),
             seed=derive_seed("judge", task.id),
         )
-        try:
-            done = await self._engine.generate(request)
-        except PromptTooLong as error:
-            if fits(self._engine, error, messages, self._prompt(task, "")):
-                raise Overflow(f"judge: {error}, because of the answer") from None
-            raise
+        done = await self._engine.generate(request)
         self.on_call(
             Call(
                 agent="judge",
@@ -57,13 +68,7 @@ class Judge:
                 reused=done.reused,
             )
         )
-        reward = _mark(done.text) / TOP_MARK
-        return Grade(
-            reward=reward,
-            right=reward >= self._config.pass_mark,
-            answer=text[:200],
-            note=done.text,
-        )
+        return done.text
 
     def _prompt(self, task: Task, answer: str) -> tuple[ChatMessage, ...]:
         return build(

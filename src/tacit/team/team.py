@@ -301,7 +301,7 @@ class Seat:
         alone: tuple[ChatMessage, ...],
     ) -> PromptTooLong:
         """Whose doing it is. `alone` is the prompt with the task's question and nothing else."""
-        if not fits(self.agent.engine, error, messages, alone):
+        if not _fits(self.agent.engine, error, messages, alone):
             return PromptTooLong(f"{error}; the question alone does not fit: raise that limit")
         if not _BRANCH.get().spoke:
             return error
@@ -414,7 +414,7 @@ def _checked(agent: Agent, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
     return prompt_ids
 
 
-def fits(
+def _fits(
     engine: Engine,
     error: PromptTooLong,
     messages: tuple[ChatMessage, ...],
