@@ -13,9 +13,12 @@ from tacit.commands import run_evaluation
 from tacit.config import Config
 from tacit.configfile import load_config, parse_config
 from tacit.dryrun import dry_run
+from tacit.economy.spend import Purse
 from tacit.errors import ConfigError, SpendCap
 from tacit.runfolder import RunFolder
+from tacit.session import prices_of
 from tacit.training import run_training
+from tacit.types import Receipt, Usage
 from training_runs import tree
 
 
@@ -124,6 +127,33 @@ async def test_the_sample_is_not_paid_beyond_the_cap(
     finally:
         server.stop()
     assert asked == 8, "the first episode, which showed what the others would cost"
+
+
+async def test_what_a_run_has_spent_counts_in_its_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
+    server, run = Server(by_hash), tmp_path / "run"
+    config = far(server, tmp_path, spend_cap=5.0)
+    purse = Purse(RunFolder.open(run, config), prices_of(config))
+    how: Any = {"training": False, "folder": run}
+    answer: Any = {"model": "far", "served": "far", "fingerprint": "", "time": ""}
+    try:
+        assert (await dry_run(config, as_json=True, **how))["within_cap"]
+        purse.pay(Receipt(**answer, usage=Usage(prompt=4_999_000)))
+        assert not (await dry_run(config, as_json=False, **how))["within_cap"]
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "(0.001 of spend_cap 5 left)" in shown and "it will stop there" in shown
+        asked = len(server.asked)
+        purse.pay(Receipt(**answer, usage=Usage(prompt=1000)))
+        before = (run / "spend.jsonl").read_bytes()
+        with pytest.raises(SpendCap, match=r"5\.0000 of 5 USD are spent"):
+            await dry_run(config, as_json=True, **how)
+    finally:
+        server.stop()
+    assert len(server.asked) == asked, "nothing is left for a sample"
+    assert (run / "spend.jsonl").read_bytes() == before
+    assert {path.name for path in run.iterdir()} == {"config.json", "spend.jsonl"}
 
 
 def tiny(server: Server, folder: Path, **changed: Any) -> Config:

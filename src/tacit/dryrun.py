@@ -6,6 +6,7 @@ changes beyond holding its token budget.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from tacit.commands import open_rosters
 from tacit.config import Config, TrainConfig
 from tacit.console import note, out, spend_lines
 from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
+from tacit.economy.spend import FILE as RECEIPTS
 from tacit.economy.spend import Purse
 from tacit.errors import ConfigError
 from tacit.evaluation import WITHOUT
@@ -56,8 +58,9 @@ async def dry_run(
 
     What the run itself would refuse is refused here, in the same words.
     """
-    with _purse(config) as purse:
+    with _purse(config, folder) as purse:
         judged: list[Call] = []
+        left = purse.left()
         if training:
             parts, seconds = await _training(config, purse, folder or purse.folder, start, judged)
         else:
@@ -65,12 +68,12 @@ async def dry_run(
             config = config.model_copy(update={"teams": {}}) if alone else config
             parts, seconds = await _evaluation(config, purse, trained, judged), 0.0
         found = forecast(parts, prices_of(config), _speeds(config), seconds, judged)
-        result = found.to_json() | {"within_cap": _within(config, found), "spend": purse.to_json()}
+        result = found.to_json() | {"within_cap": _within(left, found), "spend": purse.to_json()}
     if as_json:
         json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        _show(config, found, purse)
+        _show(config, found, left, purse)
     return result
 
 
@@ -220,7 +223,7 @@ def _speeds(config: Config) -> dict[str, Speed]:
     }
 
 
-def _show(config: Config, found: Forecast, purse: Purse) -> None:
+def _show(config: Config, found: Forecast, left: float, purse: Purse) -> None:
     prices = prices_of(config)
     table = Table(title="What this run will take, about", title_justify="left", box=SIMPLE_HEAD)
     for header in ("model", "calls", "tokens read", "tokens generated", "money"):
@@ -239,7 +242,9 @@ def _show(config: Config, found: Forecast, purse: Purse) -> None:
     ]
     if found.money is not None and prices:
         cap = f" (spend_cap {config.spend_cap:g})" if config.spend_cap else ""
-        over = "" if _within(config, found) else ": it will stop there"
+        if config.spend_cap and left < config.spend_cap:
+            cap = f" ({left:.4g} of spend_cap {config.spend_cap:g} left)"
+        over = "" if _within(left, found) else ": it will stop there"
         keeps = any(m.engine == "api" and m.cache != "none" for m in config.models.values())
         kept = ", less what kept answers will save" if keeps else ""
         money = f"{found.money:.4f} {prices.currency}"
@@ -248,8 +253,8 @@ def _show(config: Config, found: Forecast, purse: Purse) -> None:
         out.print(line)
 
 
-def _within(config: Config, found: Forecast) -> bool:
-    return config.spend_cap is None or found.money is None or found.money <= config.spend_cap
+def _within(left: float, found: Forecast) -> bool:
+    return found.money is None or found.money <= left
 
 
 def _duration(seconds: float) -> str:
@@ -260,7 +265,9 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def _purse(config: Config) -> Iterator[Purse]:
-    """Receipts of the sample, which no run folder keeps."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Purse(RunFolder(folder), prices_of(config), config.spend_cap)
+def _purse(config: Config, folder: Path | None) -> Iterator[Purse]:
+    """The run's receipts so far and those of the sample, which no run folder keeps."""
+    with tempfile.TemporaryDirectory() as copy:
+        if folder and (folder / RECEIPTS).exists():
+            shutil.copy(folder / RECEIPTS, copy)
+        yield Purse(RunFolder(copy), prices_of(config), config.spend_cap)
