@@ -160,9 +160,9 @@ def test_told_to_end_it_saves_says_so_and_goes_on_to_the_same_result(
     assert metrics(run) == metrics(whole)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("overlap", "times"), [(False, 1), (True, 1), (False, 3)])
 async def test_told_to_end_while_it_learns_it_first_finishes_that(
-    tmp_path: Path, overlap: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, overlap: bool, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny_config(train={"steps": 3, "overlap": overlap, "checkpoint_every": 100})
     await run_training(config, tmp_path / "whole", as_json=True)
@@ -170,8 +170,10 @@ async def test_told_to_end_while_it_learns_it_first_finishes_that(
 
     @asynccontextmanager
     async def told(learners: Learners) -> AsyncIterator[None]:
-        training.cancel()
-        await asyncio.sleep(0)
+        for _ in range(times):
+            training.cancel()
+            for _ in range(3):  # until that has arrived
+                await asyncio.sleep(0)
         async with changing(learners):
             yield
 
@@ -183,6 +185,33 @@ async def test_told_to_end_while_it_learns_it_first_finishes_that(
     assert Checkpoints(run / "checkpoints").step("last") == 1
     await run_training(config, run, as_json=True)
     assert metrics(run) == metrics(tmp_path / "whole")
+
+
+async def test_told_to_end_in_its_last_evaluation_it_saves_and_makes_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(train={"evaluate_every": 0, "checkpoint_every": 100})
+    evaluate, said = Trainer._evaluate, list[str]()
+
+    async def told(trainer: Trainer) -> None:
+        if trainer.state.step:
+            raise asyncio.CancelledError
+        await evaluate(trainer)
+
+    async def train() -> str | None:
+        async with open_stage(config) as stage:
+            trainer = Trainer(stage, RunFolder(tmp_path), on_note=said.append)
+            trainer.enough = lambda: "time is up" if trainer.state.step >= 2 else None
+            return (await trainer.train()).stopped
+
+    for times in (1, 2):  # while it ends, and while it makes up for that
+        with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+            patch.setattr(Trainer, "_evaluate", told)
+            await train()
+        assert Checkpoints(tmp_path / "checkpoints").step("last") == 2
+        assert said.count("saved after step 2") == times
+    assert await train() == "time is up"
+    assert [line["step"] for line in records(tmp_path)] == [0, 1, 2, 2]
 
 
 async def test_stopped_in_its_first_step_it_does_not_evaluate_twice(

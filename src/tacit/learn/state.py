@@ -23,6 +23,8 @@ class State:
     """Evaluations since the best one."""
     dead: int = 0
     """Steps in a row without any signal."""
+    empty: float = 1.0
+    """Share of empty messages in this step; all, where an older checkpoint does not say."""
     stopped: str | None = None
     dropped: int = 0
     """Training episodes that failed and were left out."""

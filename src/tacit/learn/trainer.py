@@ -51,6 +51,7 @@ NEVER_CHARGED = (
     "and the choice to speak is not trained"
 )
 NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
+EMPTY = "the trained agents' messages have become empty"
 """How the reasons to stop begin that a setting can lift."""
 OVER_BUDGET = 1.1
 """A checkpoint may cost so much of its budget and still count as within it."""
@@ -125,8 +126,11 @@ class Trainer:
         folder = str(self.run.path / "tracker")
         trackers = Fan(config.train.trackers, config.name, folder, tree)
         self.journal = Journal(self.run, self.meter, trackers, self.on_step)
-        if not resumed or self.state.owed:
+        if not resumed:
             await self._evaluate()
+            self._save()
+        elif self.state.owed:
+            await self._evaluate_or_owe()
             self._save()
         while self.state.step < self.stage.config.train.steps and not self.state.stopped:
             if self.pause():
@@ -149,7 +153,7 @@ class Trainer:
         self.state.stopped = reason
         every = self.stage.config.train.evaluate_every
         if not every or self.state.step % every:
-            await self._evaluate()
+            await self._evaluate_or_owe()
         self._save()
 
     async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Played], float, float]:
@@ -183,9 +187,7 @@ class Trainer:
         last = self.state.step == train.steps or bool(self.state.stopped)
         due = train.evaluate_every and self.state.step % train.evaluate_every == 0
         if due or last:
-            self.state.owed = True
-            with self._saved():
-                await self._evaluate()
+            await self._evaluate_or_owe()
         if due or last or self.state.step % train.checkpoint_every == 0:
             self._save()
 
@@ -261,8 +263,9 @@ class Trainer:
         self.state.dead = 0 if signal else self.state.dead + 1
         if self.state.dead >= train.dead_steps:
             self.state.stopped = f"{NO_SIGNAL} {self.state.dead} steps"
-        if empty_share(batch.groups) >= train.empty_share:
-            self.state.stopped = "the trained agents' messages have become empty"
+        self.state.empty = empty_share(batch.groups)
+        if self.state.empty >= train.empty_share:
+            self.state.stopped = EMPTY
         if updated and all(one.dropped and not one.stats for one in updated.values()):
             self.state.stopped = "no micro-batch of the step had a finite loss and gradient"
         if self.state.stopped:
@@ -297,6 +300,12 @@ class Trainer:
                 ]
                 check_budget(name, settings.budget, sum(costs) / max(1, len(costs)))
         return silent
+
+    async def _evaluate_or_owe(self) -> None:
+        """Evaluate the last step; told to end meanwhile, save that this is still to be done."""
+        self.state.owed = True
+        with self._saved():
+            await self._evaluate()
 
     async def _evaluate(self) -> None:
         """Held-out tasks, the policy choosing alone and greedily; remember the best."""
@@ -350,6 +359,8 @@ class Trainer:
         train, reason = self.stage.config.train, self.state.stopped or ""
         if reason.startswith(NO_BETTER):
             return 0 < train.patience <= self.state.worse
+        if reason == EMPTY:
+            return self.state.empty >= train.empty_share
         return not reason.startswith(NO_SIGNAL) or self.state.dead >= train.dead_steps
 
     def _say_schedule(self) -> None:
@@ -412,15 +423,18 @@ class Trainer:
 
 async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, Updated]:
     """Its result also where we are cancelled meanwhile, which then comes at the next wait."""
-    task, me = asyncio.ensure_future(work), asyncio.current_task()
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        result = await task
-        assert me is not None
-        me.uncancel()  # once is enough, and what asyncio.run takes for Ctrl-C
-        me.cancel()
-        return result
+    task, me, told = asyncio.ensure_future(work), asyncio.current_task(), 0
+    assert me is not None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            told += 1
+    for _ in range(told):
+        me.uncancel()
+    if told:
+        me.cancel()  # once is enough, and what asyncio.run takes for Ctrl-C
+    return task.result()
 
 
 def _teaches(group: Played) -> bool:
