@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tacit.configfile import parse_config
 from tacit.errors import ConfigError, RunError
 from tacit.learn.trainer import Trainer
 from tacit.runfolder import Request, RunFolder, read_lines
-from tacit.training import _tests, run_training
+from tacit.training import _tests, check_run, run_training
 from tacit.types import Episode, Grade
 from training_runs import tiny_config, tree
 
@@ -137,12 +138,29 @@ async def test_more_patience_takes_up_a_run_that_had_none_left(tmp_path: Path) -
     assert (summary["steps"], summary["stopped"]) == (3, "no better evaluation in 3")
 
 
-async def test_a_new_run_begins_with_the_weights_of_another(tmp_path: Path) -> None:
+async def test_other_bounds_on_empty_messages_take_up_a_run_that_they_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.learn.trainer.empty_share", lambda groups: 0.5)
+    run = await trained(tmp_path / "run", train={"steps": 2, "empty_share": 0.4})
+    for share in (0.4, 0.5):
+        summary = RunFolder(run).read_json("summary.json")
+        assert summary["steps"] == 1 and "have become empty" in summary["stopped"]
+        await trained(run, train={"steps": 2, "empty_share": share})
+    await trained(run, train={"steps": 2, "empty_share": 0.9})
+    summary = RunFolder(run).read_json("summary.json")
+    assert (summary["steps"], summary["stopped"]) == (2, None)
+
+
+async def test_a_new_run_begins_with_the_weights_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     first = await trained(tmp_path / "first")
     last = RunFolder(first).read_json("checkpoints/last.json")["step"]
     other = {"budget": {"tokens": 25}, "optimizer": {"learning_rate": 1e-4, "warmup_steps": 0}}
     for name, start in (
-        ("by-name", f"{first}:last"),
+        ("by-name", "first:last"),
         ("by-folder", first / "checkpoints" / f"step-{last:06d}"),
     ):
         run = await trained(tmp_path / name, start=start, train={"steps": 1}, **other)
@@ -216,14 +234,40 @@ async def test_weights_that_do_not_fit_are_refused_before_a_model_loads(
     start: str, changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    RunFolder.open("first", tiny_config())
-    saved = tmp_path / "first" / "checkpoints" / "step-000003"
-    saved.mkdir(parents=True)
-    (saved / "policy-team.safetensors").touch()
-    (saved.parent / "best.json").write_text('{"step": 3}')
+    begun("first", best=3)
     with pytest.raises(ConfigError, match=said):
         await trained(tmp_path / "run", start=start, **changed)
     assert not (tmp_path / "run").exists()
+
+
+def begun(folder: str | Path, **steps: int) -> None:
+    """A run that looks as if it had such checkpoints."""
+    checkpoints = RunFolder.open(folder, tiny_config()).path / "checkpoints"
+    for which, step in steps.items():
+        saved = checkpoints / f"step-{step:06d}"
+        saved.mkdir(parents=True)
+        (saved / "policy-team.safetensors").touch()
+        (saved / "state.json").write_text("{}")
+        (checkpoints / f"{which}.json").write_text(json.dumps({"step": step}))
+
+
+def test_a_run_keeps_the_weights_it_began_with_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, run = tmp_path / "first", tmp_path / "run"
+    begun(first, best=3, last=5)
+    best = first / "checkpoints" / "step-000003"
+    RunFolder.open(run, tiny_config()).log_start(**{"from": str(best)})
+    _, weights = check_run(tiny_config(), run, f"{first}:best")
+    assert weights and weights.folder == best and not capsys.readouterr().err
+    _, weights = check_run(tiny_config(), run, f"{first}:last")
+    assert weights and weights.folder == best
+    said = "".join(capsys.readouterr().err.split())
+    assert f"beganwith{best},andgoesonfromthere" in said
+    shutil.rmtree(best)
+    for start in (None, f"{first}:last"):
+        with pytest.raises(ConfigError, match=r"step-000003, which is gone: .* with --out"):
+            check_run(tiny_config(), run, start)
 
 
 def _steps(run: RunFolder) -> int:

@@ -81,8 +81,10 @@ def check_run(
             "without --from, or name another folder with --out"
         )
     weights = given
-    if began:  # which is of use only until there is a checkpoint of its own
-        weights = Weights.find(began) if last is None else None
+    if began:
+        weights = _origin(folder, began) if last is None else None
+        if given and given.folder.name != Path(began).name:
+            note(f"`{folder}` began with {began}, and goes on from there")
     if weights:
         weights.check(config, team)
     return run, weights
@@ -90,6 +92,16 @@ def check_run(
 
 def _beside(weights: Weights, checkpoint: str) -> bool:
     return weights.checkpoints.resolve() == Path(checkpoint).parent.resolve()
+
+
+def _origin(folder: Path, checkpoint: str) -> Weights:
+    """What a run began with, which it needs until it has a checkpoint of its own."""
+    if not Path(checkpoint).exists():
+        raise ConfigError(
+            f"`{folder}` began with {checkpoint}, which is gone: begin anew, in another folder "
+            "with --out"
+        )
+    return Weights.find(checkpoint)
 
 
 async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Trainer:
             done = self.state.step == config.train.steps
             self.on_note(f"{'done' if done else 'going on'} after step {self.state.step}")
             self._say_schedule()
-        origin = {"from": str(self.start.folder)} if self.start and not resumed else {}
+        origin = {"from": str(self.start.folder.resolve())} if self.start and not resumed else {}
         self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
         tree = config.model_dump(mode="json")
         folder = str(self.run.path / "tracker")
