@@ -15,33 +15,8 @@ from statistics import fmean
 
 import torch
 
-from tacit import (
-    AgentConfig,
-    Call,
-    Episode,
-    EpisodeCost,
-    Job,
-    LoadedModel,
-    LocalEngine,
-    LossInputs,
-    LossSettings,
-    Multipliers,
-    RewardSettings,
-    Roster,
-    Setting,
-    Task,
-    TeamConfig,
-    batch_sizes,
-    build_roster,
-    gspo,
-    load_model,
-    load_tasks,
-    normalised,
-    play_all,
-    repetition,
-    reward_group,
-    score,
-)
+import tacit
+from tacit import AgentConfig, Call, Episode, LoadedModel, LocalEngine, Roster, Task, TeamConfig
 
 TEAM = TeamConfig(
     topology="hint_actor",
@@ -51,9 +26,9 @@ TEAM = TeamConfig(
     },
 )
 GROUP = 8
-PRICE = Multipliers(tokens=0.05, turns=0.02, repetition=0.1)
-REWARD = RewardSettings(budget_tokens=20.0, budget_turns=2.0)
-LOSS = LossSettings(clip_low=3e-4, clip_high=4e-4)
+PRICE = tacit.Multipliers(tokens=0.05, turns=0.02, repetition=0.1)
+REWARD = tacit.RewardSettings(budget_tokens=20.0, budget_turns=2.0)
+LOSS = tacit.LossSettings(clip_low=3e-4, clip_high=4e-4)
 
 
 @dataclass(frozen=True)
@@ -67,26 +42,26 @@ class Sample:
 async def play(roster: Roster, tasks: Sequence[Task], step: int) -> list[list[Episode]]:
     """A group of episodes for each task, all of them at once."""
     jobs = [
-        Job(task, Setting(step=step, sample=sample, training=True))
+        tacit.Job(task, tacit.Setting(step=step, sample=sample, training=True))
         for task in tasks
         for sample in range(GROUP)
     ]
-    episodes = await play_all(roster, jobs, concurrency=256)
+    episodes = await tacit.play_all(roster, jobs, concurrency=256)
     return [episodes[start : start + GROUP] for start in range(0, len(episodes), GROUP)]
 
 
 def rewards(group: Sequence[Episode]) -> list[float]:
     """R = r − g·(λ_tok·T/B_tok + λ_turn·K/B_turn + λ_rep·ρ); only who solved it pays (g = r)."""
     costs = [
-        EpisodeCost(
+        tacit.EpisodeCost(
             reward=episode.grade.reward if episode.grade else 0.0,
             tokens=episode.usage.generated,
             turns=episode.turns,
-            repetition=repetition([call.text for call in episode.calls if not call.silent]),
+            repetition=tacit.repetition([call.text for call in episode.calls if not call.silent]),
         )
         for episode in group
     ]
-    return [parts.total for parts in reward_group(costs, PRICE, REWARD)]
+    return [parts.total for parts in tacit.reward_group(costs, PRICE, REWARD)]
 
 
 def samples(groups: Sequence[Sequence[Episode]]) -> list[Sample]:
@@ -94,7 +69,7 @@ def samples(groups: Sequence[Sequence[Episode]]) -> list[Sample]:
     return [
         Sample(call, advantage)
         for group in groups
-        for episode, advantage in zip(group, normalised(rewards(group)), strict=True)
+        for episode, advantage in zip(group, tacit.normalised(rewards(group)), strict=True)
         for call in episode.calls
         if call.policy
     ]
@@ -102,9 +77,11 @@ def samples(groups: Sequence[Sequence[Episode]]) -> list[Sample]:
 
 def update(policy: LoadedModel, batch: Sequence[Sample], optimizer: torch.optim.Optimizer) -> None:
     """One step on GSPO's loss: one ratio a message, its mean over messages."""
-    scores = score(policy.module, [(one.call.prompt_ids, one.call.output_ids) for one in batch])
+    scores = tacit.score(
+        policy.module, [(one.call.prompt_ids, one.call.output_ids) for one in batch]
+    )
     number = torch.arange(len(batch))
-    inputs = LossInputs(
+    inputs = tacit.LossInputs(
         logprobs_BT=scores.logprobs_BT,
         old_logprobs_BT=scores.logprobs_BT.detach(),
         mask_BT=scores.mask_BT,
@@ -112,21 +89,23 @@ def update(policy: LoadedModel, batch: Sequence[Sample], optimizer: torch.optim.
         sequence_B=number,
     )
     optimizer.zero_grad()
-    loss = gspo(inputs, batch_sizes(scores.mask_BT.sum(-1), number), LOSS).loss
+    loss = tacit.gspo(inputs, tacit.batch_sizes(scores.mask_BT.sum(-1), number), LOSS).loss
     torch.autograd.backward(loss)
     torch.nn.utils.clip_grad_norm_(policy.module.parameters(), 1.0)
     optimizer.step()
 
 
 async def main(steps: int, tasks_per_step: int, learning_rate: float) -> list[float]:
-    frozen = load_model("pocket")
+    frozen = tacit.load_model("pocket")
     policy = LoadedModel(copy.deepcopy(frozen.module), frozen.tokenizer, frozen.name)
     optimizer = torch.optim.AdamW(
         policy.module.parameters(), lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.0
     )
     actor, hinter = LocalEngine(frozen), LocalEngine(policy, policy="hinter")
-    roster = build_roster(TEAM, {"hinter": hinter, "actor": actor})
-    tasks = load_tasks("arithmetic", split="train", limit=steps * tasks_per_step, shuffle_seed=0)
+    roster = tacit.build_roster(TEAM, {"hinter": hinter, "actor": actor})
+    tasks = tacit.load_tasks(
+        "arithmetic", split="train", limit=steps * tasks_per_step, shuffle_seed=0
+    )
     history = []
     try:
         for step in range(steps):
