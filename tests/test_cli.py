@@ -398,7 +398,7 @@ def test_a_trained_run_stands_for_its_weights_and_a_checkpoint_is_no_config(here
     done = tacit_(here, "train", "runs/tiny", "--out", "fork")
     assert done.returncode == 0 and "beginning with the weights of runs/tiny/" in done.stderr
     begun = json.loads((here / "fork" / "started.jsonl").read_text(encoding="utf-8"))
-    assert begun["from"].startswith("runs/tiny/checkpoints/step-")
+    assert begun["from"].startswith(str(here.resolve() / "runs/tiny/checkpoints/step-"))
     said = refused(here, "train", saved)
     assert "is a checkpoint and no config" in said and f"--from {saved}" in said
     assert "is a folder without config.json" in refused(here, "eval", "runs")
