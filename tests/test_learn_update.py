@@ -206,9 +206,9 @@ def test_micro_batches_scored_together_are_scored_as_each_alone() -> None:
     widths = {max(len(row.output_ids) for row in micro.rows) for micro in micros}
     assert len(micros) > 2 and len(widths) > 1 and any(micro.choices for micro in micros)
     module, on = updater.policy.loaded.module, updater.policy.on
-    together = score_all(micros, module, on())
+    together = score_all(micros, module, on(), (EOS,))
     for micro, one in zip(micros, together, strict=True):
-        (alone,) = score_all([micro], module, on())
+        (alone,) = score_all([micro], module, on(), (EOS,))
         assert torch.equal(one.mask_BT, alone.mask_BT)
         for name in ("logprobs_BT", "entropy_BT", "log_p_C"):
             torch.testing.assert_close(getattr(one, name), getattr(alone, name))

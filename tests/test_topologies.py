@@ -48,7 +48,7 @@ async def test_a_silent_hinter_leaves_the_actor_alone() -> None:
 
 
 async def test_text_that_is_almost_silence_is_delivered() -> None:
-    for text in ("", "<silent> ", "I am <silent>", "<SILENT>"):
+    for text in ("", "<silent>, I said", "I am <silent>!", "<SILENT>"):
         episode = await play(scripted("hint_actor", {"hinter": [text], "actor": ["x"]}))
         assert not episode.calls[0].silent
         assert f"<hint>\n{text}\n</hint>" in user(episode.calls[1])
