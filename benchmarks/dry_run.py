@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 
 RUNS = Path("runs/dry-run")
 COMMANDS = {

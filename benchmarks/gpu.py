@@ -37,7 +37,7 @@ import transformers
 from trl_cycle import Setting, compare, open_model
 
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.collector import undisturbed
 from tacit.engine.local import LocalEngine
@@ -46,7 +46,7 @@ from tacit.learn.policy import build_policies
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
 from tacit.learn.update import Updater
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tacit.configfile import load_config
+from tacit.config.file import load_config
 from tacit.serve.command import open_roster
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from tacit.config import Config
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Engine, Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
@@ -32,7 +32,7 @@ from tacit.learn.policy import Policy, build_policies, policy_names
 from tacit.learn.score import score
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage, Choice, Episode
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from experiments.outcomes import Columns, chosen, spread
 from tacit.errors import ConfigError
-from tacit.statistics import Estimate, mcnemar, wilson
+from tacit.evaluation.statistics import Estimate, mcnemar, wilson
 
 FOLDER = Path(__file__).parent / "results"
 RESAMPLES = 10_000

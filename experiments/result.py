@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.running import Order, config_of, is_finished, outcome_path
-from tacit.runfolder import read_lines
+from tacit.run.folder import read_lines
 
 CURVES = (
     "accuracy/sampled", "accuracy/silent_arm", "accuracy/policy", "cost/tokens", "cost/turns",

@@ -23,10 +23,10 @@ from experiments.catalogue import Evaluation, Experiment, Tree, merged
 from experiments.clock import Clock
 from experiments.outcomes import base_loss, columns, right_calls
 from tacit.config import Config, TaskConfig, TeamConfig
-from tacit.configfile import apply_override, parse_config
+from tacit.config.file import apply_override, parse_config
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, GradingError
-from tacit.evaluation import evaluate_team
+from tacit.evaluation.run import evaluate_team
 from tacit.grading import grade
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.memory import as_memory_allows, in_two
@@ -34,8 +34,8 @@ from tacit.learn.score import Scores, score
 from tacit.learn.setup import Stage, open_stage
 from tacit.learn.trainer import Trainer
 from tacit.rollout import Grader, Job, play_all
-from tacit.runfolder import RunFolder, write_atomically
-from tacit.session import open_engines, tasks_of
+from tacit.run.folder import RunFolder, write_atomically
+from tacit.run.opening import open_engines, tasks_of
 from tacit.tasks import drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Setting

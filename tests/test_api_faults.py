@@ -12,13 +12,13 @@ import pytest
 from faulty_proxy import FAULTS, FaultyProxy, rates
 from loopback import Server, by_hash
 from tacit.config import EvaluationConfig, ModelConfig, TaskConfig, TeamConfig
-from tacit.economy.spend import Purse
 from tacit.engine import api_limits
 from tacit.engine.api import ApiEngine
 from tacit.errors import RunError
-from tacit.evaluation import evaluate_team
-from tacit.runfolder import RunFolder
-from tacit.session import tasks_of
+from tacit.evaluation.run import evaluate_team
+from tacit.run.folder import RunFolder
+from tacit.run.opening import tasks_of
+from tacit.run.spending import Purse
 from tacit.team.roster import build_roster
 from tacit.types import Episode, Usage
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from scripted_teams import SILENT, TASK, play, scripted
-from tacit.changes import Change, Changed, Effect, changes, count
+from tacit.evaluation.effects import Change, Changed, Effect, changes, count
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Stop, Usage
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import tacit.pocket
-from tacit.commands import for_one
-from tacit.configfile import load_config
+from tacit.cli.commands import for_one
+from tacit.config.file import load_config
 from training_runs import tree
 
 CONFIG = """

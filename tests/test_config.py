@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from tacit.config import AgentConfig, Config, TeamConfig
-from tacit.configfile import RECIPE_FOLDERS, find_config, load_config, parse_config
+from tacit.config.file import RECIPE_FOLDERS, find_config, load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.registry import check_name, did_you_mean, lookup
-from tacit.session import measured_teams_of, prices_of, tasks_of, teams_of
+from tacit.run.opening import measured_teams_of, prices_of, tasks_of, teams_of
 from tacit.team.roster import check_team
 
 SOLO = {"topology": "solo", "agents": {"actor": {}}}

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from tacit.config import EvaluationConfig
-from tacit.console import (
+from tacit.cli.tables import (
     Compared,
     EpisodeBar,
     agents_table,
@@ -25,8 +24,9 @@ from tacit.console import (
     show_grade,
     summary_table,
 )
-from tacit.evaluation import Summary, summarise
-from tacit.statistics import Estimate, paired
+from tacit.config import EvaluationConfig
+from tacit.evaluation.run import Summary, summarise
+from tacit.evaluation.statistics import Estimate, paired
 from tacit.types import Call, Episode, Grade, Stop, Task, Usage
 
 TASK = Task(id="a", question="?", answer="1", grader="math")

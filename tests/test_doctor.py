@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tacit.cli.doctor import run_doctor
+from tacit.cli.doctor.model import MODEL_CHECKS, Patient
 from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
-from tacit.doctor import run_doctor
-from tacit.doctor.model import MODEL_CHECKS, Patient
 from tacit.engine.chat import Chat
 from tacit.engine.load import POCKET_FOLDER
 from tacit.engine.local import LocalEngine

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from loopback import Server, by_hash, completion
-from tacit.commands import run_evaluation
+from tacit.cli.commands import run_evaluation
+from tacit.cli.dry_run import dry_run
+from tacit.cli.training import run_training
 from tacit.config import Config
-from tacit.configfile import load_config, parse_config
-from tacit.dryrun import dry_run
-from tacit.economy.spend import Purse
+from tacit.config.file import load_config, parse_config
 from tacit.errors import ConfigError, SpendCap
-from tacit.runfolder import RunFolder
-from tacit.session import prices_of
-from tacit.training import run_training
+from tacit.run.folder import RunFolder
+from tacit.run.opening import prices_of
+from tacit.run.spending import Purse
 from tacit.types import Receipt, Usage
 from training_runs import tree
 

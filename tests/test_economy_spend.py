@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tacit.economy.ledger import Price, PriceTable
-from tacit.economy.spend import FILE, RECEIPT, Purse, paid
 from tacit.errors import ConfigError
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
+from tacit.run.spending import FILE, RECEIPT, Purse, paid
 from tacit.types import Receipt, Usage
 
 PRICES = PriceTable(

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from tacit.cli.training import run_training
 from tacit.config import ModelConfig, TaskConfig
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.engine.api import Account, ApiEngine
 from tacit.engine.base import Request, Sampling
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import EngineError
 from tacit.export.gguf import write_gguf
-from tacit.session import tasks_of
-from tacit.training import run_training
+from tacit.run.opening import tasks_of
 from tacit.types import ChatMessage, Receipt
 from training_runs import tree
 

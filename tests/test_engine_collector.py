@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.engine.collector import undisturbed
-from tacit.session import open_engines, teams_of
+from tacit.run.opening import open_engines, teams_of
 
 
 def test_older_objects_are_given_back_whatever_happens() -> None:

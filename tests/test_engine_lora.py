@@ -225,7 +225,7 @@ def test_only_linear_layers_carry_an_adapter() -> None:
 
 
 def test_names_of_what_learns() -> None:
-    from tacit.configfile import parse_config
+    from tacit.config.file import parse_config
 
     def names(share: str, **models: str) -> dict[str, str]:
         agents = {

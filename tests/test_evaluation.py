@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from scripted_teams import scripted
+from tacit.cli.tables import detail_lines
 from tacit.config import Config, EvaluationConfig, TeamConfig
-from tacit.console import detail_lines
 from tacit.economy.ledger import Price, PriceTable
 from tacit.engine.base import Request
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError, EngineError, PromptTooLong, RunError
-from tacit.evaluation import Summary, compare, evaluate_team, frontier, scores, summarise
-from tacit.runfolder import RunFolder
-from tacit.statistics import Estimate, bootstrap, wilson
+from tacit.evaluation.run import Summary, compare, evaluate_team, frontier, scores, summarise
+from tacit.evaluation.statistics import Estimate, bootstrap, wilson
+from tacit.run.folder import RunFolder
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster, build_roster
 from tacit.types import Call, Episode, Grade, Stop, Task, Usage
@@ -444,7 +444,7 @@ def untimed(one: Episode) -> Episode:
     ],
 )
 def test_a_leak_is_the_answer_itself(text: str, answer: str, held: bool) -> None:
-    from tacit.evaluation import holds_answer
+    from tacit.evaluation.run import holds_answer
 
     assert holds_answer(text, answer) is held
 

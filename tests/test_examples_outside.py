@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from tacit.cli.training import run_training
 from tacit.config import Config, ModelConfig
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.engine.factory import open_engine
 from tacit.rollout import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import build_roster
 from tacit.team.team import Setting
-from tacit.training import run_training
 from tacit.types import Choice, Episode
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

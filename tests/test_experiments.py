@@ -39,10 +39,10 @@ from experiments.outcomes import chosen, columns, spread
 from experiments.records import Results, difference
 from experiments.running import Order, config_of, run, team_of
 from tacit.config import TaskConfig, TeamConfig
-from tacit.configfile import load_config
+from tacit.config.file import load_config
 from tacit.errors import ConfigError
+from tacit.evaluation.statistics import mcnemar
 from tacit.learn.setup import check_training
-from tacit.statistics import mcnemar
 from tacit.tasks import load_tasks
 from tacit.team.roster import check_team
 from tacit.types import Call, ChatMessage, Episode, Grade, Stop, Task, Usage

@@ -16,6 +16,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tacit.cli.training import run_training
 from tacit.engine.base import Request, Sampling
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
@@ -25,8 +26,7 @@ from tacit.export.run import Order, export_run
 from tacit.export.shapes import prompt_shapes
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.setup import open_stage
-from tacit.runfolder import RunFolder
-from tacit.training import run_training
+from tacit.run.folder import RunFolder
 from tacit.types import Call, ChatMessage, Stop, Usage
 from training_runs import tiny_config
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scripted_teams import scripted
 from tacit.config import Config
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.economy.reward import Multipliers, RewardSettings
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, RunError

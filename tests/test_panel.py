@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tacit import panel
-from tacit.panel import Shown, clock_time, print_step, silence_of, sparkline, step_display
+from tacit.cli import progress as panel
+from tacit.cli.progress import Shown, clock_time, print_step, silence_of, sparkline, step_display
 from training_runs import tiny_config
 
 STEP = {

@@ -16,6 +16,7 @@ from openai import APIStatusError, AsyncOpenAI, OpenAI
 
 from scripted_teams import SILENT, TASK, play, scripted, system, user
 from serving import ASKED, running
+from tacit.cli.training import run_training
 from tacit.config import AgentConfig, ModelConfig, TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.factory import open_engine
@@ -26,7 +27,6 @@ from tacit.tasks import load_tasks
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Setting
-from tacit.training import run_training
 from tacit.types import Choice, Episode, Task
 from training_runs import tiny_config
 

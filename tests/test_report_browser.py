@@ -22,7 +22,7 @@ pytest.importorskip("plotly", reason="needs plotly (extra report)")
 
 from tacit.report.page import write_report  # noqa: E402
 from tacit.report.watch import open_server, serve  # noqa: E402
-from tacit.runfolder import RunFolder  # noqa: E402
+from tacit.run.folder import RunFolder  # noqa: E402
 
 FLAGS = ["--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDE, NARROW = (1280, 900), (390, 844)

@@ -12,7 +12,7 @@ import pytest
 from report_runs import HOSTILE, call, episode, hostile_run, old_run, write
 from tacit.report.episodes import PIECE
 from tacit.report.run import Run
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 from training_runs import tree
 
 

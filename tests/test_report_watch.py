@@ -18,7 +18,7 @@ pytest.importorskip("plotly", reason="needs plotly (extra report)")
 
 from tacit.errors import ConfigError
 from tacit.report.watch import Server, open_server, serve
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tacit.config import Config, EvaluationConfig, TaskConfig
-from tacit.configfile import load_config, parse_config
+from tacit.config.file import load_config, parse_config
 from tacit.errors import ConfigError
-from tacit.evaluation import evaluate_team
-from tacit.runfolder import RunFolder, read_lines, write_atomically
-from tacit.session import open_engines, seat, tasks_of, teams_of
+from tacit.evaluation.run import evaluate_team
+from tacit.run.folder import RunFolder, read_lines, write_atomically
+from tacit.run.opening import open_engines, seat, tasks_of, teams_of
 from tacit.types import Call, ChatMessage, Choice, Episode, Grade, Stop, Usage
 
 EPISODE = Episode(

@@ -19,7 +19,7 @@ import pytest
 
 from load import Told, load
 from serving import log_of, served
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.serve.app import Limits
 from tacit.serve.command import within_deadline
 from tacit.tasks import BENCHMARKS, answer_form, load_tasks

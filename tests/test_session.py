@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tacit.config import Config
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.errors import ConfigError
-from tacit.session import helpers_of, is_greedy, prices_of, teams_of
+from tacit.run.opening import helpers_of, is_greedy, prices_of, teams_of
 from tacit.types import Usage
 
 FAR = {"engine": "api", "model": "far-id", "base_url": "http://localhost:1/v1"}

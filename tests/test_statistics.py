@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from tacit.statistics import Estimate, bootstrap, holm, mcnemar, paired, pass_at_k, wilson
+from tacit.evaluation.statistics import (
+    Estimate,
+    bootstrap,
+    holm,
+    mcnemar,
+    paired,
+    pass_at_k,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, EngineError
-from tacit.runfolder import EPISODE, RunFolder
+from tacit.run.folder import EPISODE, RunFolder
 from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.team import Seat, Setting, Team

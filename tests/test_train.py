@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.configfile import parse_config
+from tacit.cli.training import run_training
+from tacit.config.file import parse_config
 from tacit.engine.load import POCKET_FOLDER
 from tacit.errors import ConfigError, RunError
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.learners import Learners
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
-from tacit.runfolder import RunFolder
-from tacit.training import run_training
+from tacit.run.folder import RunFolder
 from training_runs import (
     after_lines,
     finish,

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from loopback import Answer, Sent, Server, by_hash, completion, failure
-from tacit.commands import run_evaluation
+from tacit.cli.commands import run_evaluation
+from tacit.cli.training import run_training
 from tacit.config import Config
-from tacit.configfile import parse_config
-from tacit.economy.spend import Purse
+from tacit.config.file import parse_config
 from tacit.engine import api_limits
 from tacit.errors import EngineError, Refused, RunError, SpendCap
 from tacit.learn.checkpoint import Checkpoints
-from tacit.runfolder import RunFolder
-from tacit.session import prices_of
-from tacit.training import run_training
+from tacit.run.folder import RunFolder
+from tacit.run.opening import prices_of
+from tacit.run.spending import Purse
 from training_runs import tree
 
 KEY = "sk-very-secret"

@@ -8,9 +8,9 @@ from statistics import fmean
 import pytest
 import torch
 
+from tacit.cli.training import run_training
 from tacit.learn import advantage
 from tacit.learn.advantage import Advantages, Group
-from tacit.training import run_training
 from training_runs import tiny_config
 
 pytestmark = pytest.mark.slow

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from tacit.cli.training import run_training
 from tacit.errors import ConfigError
 from tacit.learn.credit import Batch, credit
 from tacit.learn.learners import Learners
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
 from tacit.learn.update import Gathered
-from tacit.runfolder import RunFolder
-from tacit.training import run_training
+from tacit.run.folder import RunFolder
 from training_runs import after_lines, finish, kill_when, start, tiny_config, tree
 
 OVERLAP = {"overlap": True, "checkpoint_every": 2}

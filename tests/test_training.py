@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.configfile import parse_config
+from tacit.cli.training import _tests, check_run, run_training
+from tacit.config.file import parse_config
 from tacit.errors import ConfigError, RunError
 from tacit.learn.trainer import Trainer
-from tacit.runfolder import Request, RunFolder, read_lines
-from tacit.training import _tests, check_run, run_training
+from tacit.run.folder import Request, RunFolder, read_lines
 from tacit.types import Episode, Grade
 from training_runs import tiny_config, tree
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tacit.config import Config, ModelConfig, PolicyConfig
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.vllm import VllmEngine, serve
@@ -23,7 +23,7 @@ from tacit.learn.policy import Policy, build_policies
 from tacit.learn.score import score
 from tacit.learn.setup import open_stage
 from tacit.learn.trainer import Trainer
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 from tacit.types import ChatMessage, Choice, Episode
 from tiny_models import tiny_model
 from training_runs import tree

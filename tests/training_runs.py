@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config import Config
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.catalogue import EXPERIMENTS
 from experiments.records import Array, Difference, Measured, Results
-from tacit.statistics import Estimate
+from tacit.evaluation.statistics import Estimate
 from tacit.team.prompts import HELPING_PARTS
 
 NOTHING = "not measured yet"

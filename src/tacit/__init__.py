@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 _HOME = {
     "api": ("compare", "evaluate", "play", "train"),
     "config": ("AgentConfig", "Config", "ModelConfig", "TeamConfig"),
-    "configfile": ("load_config", "parse_config"),
+    "config.file": ("load_config", "parse_config"),
     "economy.reward": (
         "EpisodeCost",
         "Multipliers",
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tacit.config import Config as Config
     from tacit.config import ModelConfig as ModelConfig
     from tacit.config import TeamConfig as TeamConfig
-    from tacit.configfile import load_config as load_config
-    from tacit.configfile import parse_config as parse_config
+    from tacit.config.file import load_config as load_config
+    from tacit.config.file import parse_config as parse_config
     from tacit.economy.reward import EpisodeCost as EpisodeCost
     from tacit.economy.reward import Multipliers as Multipliers
     from tacit.economy.reward import RewardSettings as RewardSettings

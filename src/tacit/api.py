@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tacit.commands import (
+from tacit.cli.commands import (
     checkpoint_of,
     evaluate_run,
     folder_of,
@@ -19,7 +19,7 @@ from tacit.commands import (
     trained_run,
 )
 from tacit.config import Config
-from tacit.configfile import load_config, parse_config
+from tacit.config.file import load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.types import Episode
 
@@ -32,7 +32,7 @@ def train(source: Source, *overrides: str, out: Path | str | None = None) -> dic
 
     Example: train("pocket-hint", "train.steps=40", out="runs/mine")["teams"]["trained"]
     """
-    from tacit.training import train_run
+    from tacit.cli.training import train_run
 
     config, name = _read(source, overrides)
     folder = Path(out) if out else folder_of(name, config.name)

@@ -19,7 +19,7 @@ from tacit.export.weights import Weights, load_merged, write_adapter, write_mode
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import policy_names
 from tacit.registry import check_name
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 from tacit.team.roster import agent_names
 
 OUTSIDE = "tacit.record:outside"

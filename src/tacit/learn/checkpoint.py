@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from tacit.errors import RunError
 from tacit.learn.policy import Policy
 from tacit.learn.update import Updater
-from tacit.runfolder import write_atomically
+from tacit.run.folder import write_atomically
 
 POINTERS = ("last", "best")
 CONTENT = "content"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from tacit.economy.meter import Meter
 from tacit.learn.credit import Batch
 from tacit.learn.track import Fan
-from tacit.runfolder import EPISODE, RunFolder
+from tacit.run.folder import EPISODE, RunFolder
 from tacit.types import Episode
 
 DROPPED = "episodes/dropped.jsonl"

@@ -8,7 +8,7 @@ from tacit.engine.once import Once
 from tacit.errors import ConfigError, RunError
 from tacit.learn.arms import Played
 from tacit.rollout import NO_CAP, Cap, Grader, Job, play_all
-from tacit.session import is_greedy
+from tacit.run.opening import is_greedy
 from tacit.team.roster import Roster, may_be_silent
 from tacit.team.team import Setting
 from tacit.types import Choice, Episode, Task

@@ -22,7 +22,7 @@ from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.rollouts import check_arms
 from tacit.learn.score import compile_forward
 from tacit.learn.update import Updater
-from tacit.session import grader_of, tasks_of, teams_of
+from tacit.run.opening import grader_of, tasks_of, teams_of
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.judge import Grader
 from tacit.team.roster import Roster, build_roster, check_team

@@ -7,7 +7,7 @@ from tacit.economy.reward import RewardSettings, overlong_penalty
 from tacit.learn.credit import CreditSettings
 from tacit.learn.setup import Stage
 from tacit.registry import lookup
-from tacit.session import prices_of
+from tacit.run.opening import prices_of
 from tacit.types import Episode
 
 

@@ -12,7 +12,7 @@ from tacit.errors import ConfigError
 from tacit.learn.checkpoint import POINTERS, Checkpoints
 from tacit.learn.policy import Policy, policy_names
 from tacit.learn.setup import Cast, open_cast
-from tacit.runfolder import RunFolder
+from tacit.run.folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

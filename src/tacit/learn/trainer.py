@@ -22,7 +22,7 @@ from tacit.economy.budget import (
 from tacit.economy.meter import Meter
 from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
-from tacit.evaluation import evaluate_team, summarise
+from tacit.evaluation.run import evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
 from tacit.learn.ahead import Rollout
 from tacit.learn.arms import Played
@@ -42,8 +42,8 @@ from tacit.learn.track import Fan
 from tacit.learn.trained import Weights
 from tacit.learn.update import Updated
 from tacit.rollout import NO_CAP, Cap
-from tacit.runfolder import RunFolder
-from tacit.session import prices_of
+from tacit.run.folder import RunFolder
+from tacit.run.opening import prices_of
 from tacit.types import Episode, Task
 
 NEVER_CHARGED = (

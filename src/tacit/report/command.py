@@ -5,7 +5,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from tacit.console import err, out
+from tacit.cli.tables import err, out
 from tacit.errors import ConfigError
 from tacit.report.page import open_runs, write_report
 from tacit.report.text import print_runs

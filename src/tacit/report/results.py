@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
+from tacit.evaluation.statistics import wilson
 from tacit.report.episodes import Source
 from tacit.report.reading import number, tree_at
-from tacit.statistics import wilson
 
 CHECKPOINT = re.compile(r"eval-(\d+)")
 """What a held-out evaluation in training is called, by its step."""

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tacit.configfile import parse_config
-from tacit.console import paired_tests
+from tacit.cli.tables import paired_tests
+from tacit.config.file import parse_config
 from tacit.errors import ConfigError
-from tacit.evaluation import WITHOUT
 from tacit.report.columns import Columns
 from tacit.report.episodes import Source, Table, episode_files
 from tacit.report.reading import Tail, number, read_json, tree_at
 from tacit.report.results import CHECKPOINT, counted, point_of
 from tacit.report.tokens import Cutters
+from tacit.run.folder import WITHOUT
 
 
 class Run:

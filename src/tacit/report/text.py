@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.console import Grid, interval, out, percent
-from tacit.panel import sparkline
+from tacit.cli.progress import sparkline
+from tacit.cli.tables import Grid, interval, out, percent
+from tacit.evaluation.statistics import Estimate
 from tacit.report.run import Run
-from tacit.statistics import Estimate
 
 _WIDTH = 24
 

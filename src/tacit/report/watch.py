@@ -22,7 +22,7 @@ from tacit.report.episodes import PIECE, Source, to_json
 from tacit.report.loopback import names_loopback
 from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
 from tacit.report.run import Run
-from tacit.runfolder import Request, RunFolder
+from tacit.run.folder import Request, RunFolder
 
 HEADERS = {
     "Content-Security-Policy": (

@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tacit.cli.tables import err
 from tacit.config import Config
-from tacit.console import err
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, DataError
 from tacit.report.loopback import is_loopback
+from tacit.run.opening import answer_form_of, open_engines
 from tacit.serve.actor import ActorEngine
 from tacit.serve.app import Limits, Service
 from tacit.serve.keys import keys_from
@@ -20,7 +21,6 @@ from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
 from tacit.serve.server import BACKLOG, bind, run
 from tacit.serve.team import TeamBackend
 from tacit.serve.upstream import Upstream
-from tacit.session import answer_form_of, open_engines
 from tacit.team.roster import Roster, build_roster, check_team
 
 SHARE_OF_DEADLINE = 0.8

@@ -11,8 +11,8 @@ from tacit.engine.base import Engine
 from tacit.engine.collector import undisturbed
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError
-from tacit.evaluation import WITHOUT
 from tacit.grading import find_grader, grade
+from tacit.run.folder import WITHOUT
 from tacit.tasks import answer_form, load_tasks
 from tacit.team.judge import Grader, Judge
 from tacit.team.roster import Roster, build_roster, check_team, find_topology

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
-from tacit.config import Config, TeamConfig
-from tacit.console import (
+from tacit.cli.tables import (
     SUMMARY,
     EpisodeBar,
     episode_progress,
@@ -22,11 +21,10 @@ from tacit.console import (
     show_call,
     show_grade,
 )
-from tacit.economy.spend import Purse
+from tacit.config import Config, TeamConfig
 from tacit.engine.api import Account
 from tacit.errors import ConfigError, RunError
-from tacit.evaluation import (
-    WITHOUT,
+from tacit.evaluation.run import (
     Summary,
     compare,
     evaluate_team,
@@ -35,9 +33,10 @@ from tacit.evaluation import (
     pin,
     summarise,
 )
+from tacit.evaluation.statistics import Paired
 from tacit.rollout import Grader, Job, play_episode
-from tacit.runfolder import HISTORY, RunFolder
-from tacit.session import (
+from tacit.run.folder import HISTORY, WITHOUT, RunFolder
+from tacit.run.opening import (
     answer_form_of,
     check_graders,
     grader_of,
@@ -49,7 +48,7 @@ from tacit.session import (
     tasks_of,
     teams_of,
 )
-from tacit.statistics import Paired
+from tacit.run.spending import Purse
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Task
@@ -290,7 +289,7 @@ def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
 
 
 def list_recipes() -> None:
-    from tacit.configfile import recipe_files
+    from tacit.config.file import recipe_files
 
     rows = []
     for name, file in recipe_files().items():

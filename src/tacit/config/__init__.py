@@ -1,4 +1,4 @@
-"""The typed configuration, section by section; `configfile.py` reads it.
+"""The typed configuration, section by section; `file.py` reads it.
 
 Nothing here loads a model or a data file, so that a mistake is answered at once.
 """

@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tacit.cli.tables import err, percent
 from tacit.config import Config
-from tacit.console import err, percent
 
 BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 24

@@ -20,9 +20,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from tacit.changes import Changed
-from tacit.evaluation import Summary, frontier
-from tacit.statistics import Estimate, Paired, holm
+from tacit.evaluation.effects import Changed
+from tacit.evaluation.run import Summary, frontier
+from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.types import Call, Episode, Grade
 
 out = Console(markup=False, emoji=False, highlight=False)

@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tacit.commands import open_rosters
+from tacit.cli.commands import open_rosters
+from tacit.cli.tables import note, out, spend_lines
 from tacit.config import Config, TrainConfig
-from tacit.console import note, out, spend_lines
 from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
-from tacit.economy.spend import FILE as RECEIPTS
-from tacit.economy.spend import Purse
 from tacit.errors import ConfigError
-from tacit.evaluation import WITHOUT
 from tacit.rollout import Cap, Grader, Job, play_all
-from tacit.runfolder import RunFolder
-from tacit.session import helpers_of, measured_teams_of, prices_of, seat, tasks_of
+from tacit.run.folder import WITHOUT, RunFolder
+from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat, tasks_of
+from tacit.run.spending import FILE as RECEIPTS
+from tacit.run.spending import Purse
 from tacit.team.judge import Judge
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -94,11 +93,11 @@ async def _training(
     config: Config, purse: Purse, folder: Path, start: str | None, judged: list[Call]
 ) -> tuple[list[Part], float]:
     """The parts of what is left of a training run, and the seconds that its updates will take."""
+    from tacit.cli.training import check_run
     from tacit.learn.checkpoint import Checkpoints
     from tacit.learn.setup import open_stage
     from tacit.learn.trained import Weights
     from tacit.learn.trainer import Trainer
-    from tacit.training import check_run
 
     run, weights = check_run(config, folder, start)
     last, train = Checkpoints(run.path / "checkpoints").step("last"), config.train

@@ -12,7 +12,7 @@ from tacit.config import Config, Section
 from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
 
-RECIPE_FOLDERS = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
+RECIPE_FOLDERS = tuple(Path(__file__).parents[up] / "recipes" for up in (1, 3))
 """Installed, and in a checkout."""
 
 

@@ -7,21 +7,18 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from tacit.changes import Changed, changes, count
 from tacit.config import EvaluationConfig
 from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
+from tacit.evaluation.effects import Changed, changes, count
+from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.grading import grade, read_answer
 from tacit.rollout import NO_CAP, Cap, Grader, Job, play_all
-from tacit.runfolder import RunFolder
-from tacit.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
+from tacit.run.folder import WITHOUT, RunFolder
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Episode, Task, Usage
-
-WITHOUT = " without helpers"
-"""What is added to a team's name for its plays with the helpers left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

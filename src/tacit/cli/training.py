@@ -5,33 +5,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from tacit.commands import show_result
-from tacit.config import Config
-from tacit.console import (
+from tacit.cli.commands import show_result
+from tacit.cli.progress import step_display
+from tacit.cli.tables import (
     EpisodeBar,
     episode_progress,
     err,
     note,
 )
-from tacit.economy.spend import Purse
+from tacit.config import Config
 from tacit.errors import ConfigError
-from tacit.evaluation import (
+from tacit.evaluation.run import (
     compare,
     evaluate_team,
     evaluate_without,
     frontier,
     summarise,
 )
+from tacit.evaluation.statistics import Paired
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.setup import Stage, check_training, open_stage, spread
 from tacit.learn.state import State
 from tacit.learn.track import check_trackers
 from tacit.learn.trained import Weights
 from tacit.learn.trainer import Trainer
-from tacit.panel import step_display
-from tacit.runfolder import Request, RunFolder
-from tacit.session import helpers_of, measured_teams_of, prices_of, seat
-from tacit.statistics import Paired
+from tacit.run.folder import Request, RunFolder
+from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat
+from tacit.run.spending import Purse
 from tacit.types import Episode
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from enum import StrEnum
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,8 +76,8 @@ def evaluate(
     checkpoint: Which = "best",
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
-    from tacit.commands import checkpoint_of, measured_in, run_evaluation
-    from tacit.configfile import load_config
+    from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
+    from tacit.config.file import load_config
 
     config = load_config(source, overrides or ())
     if config.team is None:
@@ -100,8 +101,8 @@ def compare(
     checkpoint: Which = "best",
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
-    from tacit.commands import checkpoint_of, measured_in, run_evaluation
-    from tacit.configfile import load_config
+    from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
+    from tacit.config.file import load_config
 
     config = load_config(source, overrides or ())
     trained = checkpoint_of(source, checkpoint)
@@ -125,8 +126,8 @@ def train(
     dry: DryRun = False,
 ) -> None:
     """Train a team; the same command, or the run folder in its place, goes on where it stopped."""
-    from tacit.commands import finished, folder_of, show_result, trained_run
-    from tacit.configfile import load_config
+    from tacit.cli.commands import finished, folder_of, show_result, trained_run
+    from tacit.config.file import load_config
 
     config = load_config(source, overrides or ())
     folder = out or folder_of(source, config.name)
@@ -134,7 +135,7 @@ def train(
         start = source  # a trained run stands for its weights, here as in every command
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
-    from tacit.runfolder import RunFolder
+    from tacit.run.folder import RunFolder
 
     run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
     if (
@@ -143,7 +144,7 @@ def train(
         and (result.get("stopped") or result.get("steps") == config.train.steps)
     ):
         return show_result(result, run, as_json=as_json, details=details)
-    from tacit.training import run_training  # after the config, which answers at once
+    from tacit.cli.training import run_training  # after the config, which answers at once
 
     how: dict[str, Any] = {"as_json": as_json, "details": details, "start": start}
     _await(run_training(config, folder, **how))
@@ -162,13 +163,14 @@ def export(
     ] = Precision.auto,
 ) -> None:
     """Write trained weights for other programs: a peft adapter, a model folder, a GGUF file."""
-    from tacit.runfolder import RunFolder
+    from tacit.run.folder import RunFolder
 
     RunFolder.existing(run)
-    from tacit.export.run import Order, export_run  # after the run folder, which is read at once
-
-    order = Order(checkpoint=checkpoint, role=role, merged=merged, gguf=gguf, dtype=dtype.value)
-    for folder in export_run(run, order, out):
+    ring = _ring("export")  # after the run folder, which is read at once
+    order = ring.Order(
+        checkpoint=checkpoint, role=role, merged=merged, gguf=gguf, dtype=dtype.value
+    )
+    for folder in ring.export_run(run, order, out):
         typer.echo(f"wrote {folder}; its README.md says what it is and how to use it")
 
 
@@ -180,8 +182,8 @@ def play(
     answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
 ) -> None:
     """Show one conversation as it happens."""
-    from tacit.commands import run_play, trained_run
-    from tacit.configfile import load_config
+    from tacit.cli.commands import run_play, trained_run
+    from tacit.config.file import load_config
 
     _await(run_play(load_config(source, overrides or ()), question, answer, trained_run(source)))
 
@@ -215,16 +217,16 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
-    from tacit.configfile import load_config
+    from tacit.config.file import load_config
 
     config = load_config(source, overrides or ())
+    from tacit.cli.commands import trained_run
+
     try:
-        from tacit.commands import trained_run
-        from tacit.serve.app import Limits
-        from tacit.serve.command import ServeOptions, run_serve
+        ring = _ring("serve")
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
-    limits = Limits(
+    limits = ring.Limits(
         body_bytes=body_kb << 10,
         rate=rate,
         places=places,
@@ -232,7 +234,7 @@ def serve(
         deadline=deadline,
         strict=strict,
     )
-    options = ServeOptions(
+    options = ring.ServeOptions(
         host=host,
         port=port,
         name=name,
@@ -246,7 +248,7 @@ def serve(
         grace=grace,
         quiet=quiet,
     )
-    asyncio.run(run_serve(config, options, trained_run(source)))
+    asyncio.run(ring.run_serve(config, options, trained_run(source)))
 
 
 @app.command()
@@ -262,9 +264,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Make one HTML page of a run: results, frontier, curves, who talks, conversations."""
-    from tacit.report.command import run_report
-
-    run_report(runs, out, text=text, conversations=conversations, show=show)
+    _ring("report").run_report(runs, out, text=text, conversations=conversations, show=show)
 
 
 @app.command()
@@ -276,9 +276,7 @@ def watch(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Follow runs live in the browser: the report's page, with stop and save."""
-    from tacit.report.command import run_watch
-
-    run_watch(runs, port, show=show)
+    _ring("report").run_watch(runs, port, show=show)
 
 
 @app.command()
@@ -290,7 +288,7 @@ def tasks(
     topologies: Annotated[bool, typer.Option("--topologies", help="List topologies.")] = False,
 ) -> None:
     """List the task sets, or count one and show samples of it."""
-    from tacit.commands import list_tasks, list_topologies, show_tasks
+    from tacit.cli.commands import list_tasks, list_topologies, show_tasks
 
     if topologies:
         list_topologies()
@@ -303,23 +301,23 @@ def tasks(
 @app.command()
 def recipes() -> None:
     """List the recipes that come with the package."""
-    from tacit.commands import list_recipes
+    from tacit.cli.commands import list_recipes
 
     list_recipes()
 
 
-@app.command()
-def doctor(
+@app.command("doctor")
+def check(
     source: Annotated[
         str | None, typer.Argument(help="A config whose models to check; default pocket.")
     ] = None,
 ) -> None:
     """Check this machine and a config's models, and say how to fix what fails."""
     from tacit.config import Config
-    from tacit.configfile import load_config
+    from tacit.config.file import load_config
 
     config = load_config(source) if source else Config()
-    from tacit.doctor import run_doctor  # after the config, which answers at once
+    from tacit.cli.doctor import run_doctor  # after the config, which answers at once
 
     raise typer.Exit(0 if asyncio.run(run_doctor(config)) else 1)
 
@@ -329,8 +327,8 @@ def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("tacit.yaml"),
 ) -> None:
     """Write a commented config to start from."""
-    from tacit.configfile import find_config
-    from tacit.runfolder import write_atomically
+    from tacit.config.file import find_config
+    from tacit.run.folder import write_atomically
 
     if path.exists():
         raise ConfigError(f"`{path}` exists already: name another file")
@@ -338,8 +336,20 @@ def init(
     typer.echo(f"wrote {path}; try: tacit eval {path}")
 
 
+RINGS = {
+    "export": "tacit.export.run",
+    "report": "tacit.report.command",
+    "serve": "tacit.serve.command",
+}
+"""What lies around the core, by the module behind its commands; found by name, never imported."""
+
+
+def _ring(name: str) -> Any:
+    return import_module(RINGS[name])
+
+
 def _dry_run(config: "Config", *, training: bool = False, **how: Any) -> None:
-    from tacit.dryrun import dry_run
+    from tacit.cli.dry_run import dry_run
 
     _await(dry_run(config, training=training, **how))
 

@@ -20,12 +20,14 @@ from typing import Any, Literal, TextIO
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.config import Config, Section
-from tacit.configfile import parse_config
+from tacit.config.file import parse_config
 from tacit.errors import ConfigError
 from tacit.types import Episode
 
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
+WITHOUT = " without helpers"
+"""What is added to a team's name for its plays with the helpers left out."""
 LOCK = ".lock"
 HISTORY = "started.jsonl"
 LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}

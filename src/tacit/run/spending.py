@@ -18,7 +18,7 @@ from tacit.engine.api import Account
 from tacit.engine.api_answer import MOST_TOKENS
 from tacit.errors import ConfigError
 from tacit.rollout import Cap
-from tacit.runfolder import RunFolder, read_lines
+from tacit.run.folder import RunFolder, read_lines
 from tacit.types import Receipt, Usage
 
 FILE = "spend.jsonl"

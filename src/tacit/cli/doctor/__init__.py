@@ -14,9 +14,9 @@ import torch
 from packaging.requirements import Requirement
 from rich.text import Text
 
+from tacit.cli.doctor.model import MODEL_CHECKS, admit
+from tacit.cli.tables import out
 from tacit.config import Config, ModelConfig
-from tacit.console import out
-from tacit.doctor.model import MODEL_CHECKS, admit
 from tacit.errors import SandboxError, Unfit
 from tacit.grading import grade
 from tacit.grading.sandbox import probe

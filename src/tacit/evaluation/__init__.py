@@ -1,0 +1,1 @@
+"""Teams on held-out tasks: play, count, compare."""
