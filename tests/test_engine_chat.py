@@ -4,7 +4,8 @@ import pytest
 
 from tacit.engine.base import SILENCE_MARKER
 from tacit.engine.chat import Chat
-from tacit.errors import EngineError
+from tacit.engine.fitness import check_chat
+from tacit.errors import EngineError, Unfit
 from tacit.types import ChatMessage
 from tiny_models import TEMPLATE, tiny_tokenizer
 
@@ -130,3 +131,11 @@ def test_a_template_that_refuses_is_reported_in_its_own_words() -> None:
     chat = Chat(tiny_tokenizer(template), "tiny")
     with pytest.raises(EngineError, match=r"chat template of tiny .*System role not supported"):
         chat.encode((ChatMessage("system", "x"),))
+
+
+def test_a_template_without_system_messages_serves_teams_that_send_none() -> None:
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    chat = Chat(tiny_tokenizer(refuses + TEMPLATE), "tiny")
+    check_chat(chat, system=False)
+    with pytest.raises(Unfit, match=r"system message: .*no system; fix: .*role_last"):
+        check_chat(chat)

@@ -12,9 +12,11 @@ from tacit.engine.chat import Chat
 from tacit.errors import EngineError, Unfit
 from tacit.types import ChatMessage
 
-QUESTION = (ChatMessage("system", "Answer briefly."), ChatMessage("user", "What is 12 + 34?"))
+QUESTION = (ChatMessage("user", "What is 12 + 34?"),)
 ANSWERED = (*QUESTION, ChatMessage("assistant", "46"))
-OTHERWISE = (ChatMessage("system", "Give a hint."), QUESTION[1])
+TOLD, TOLD_OTHERWISE = (
+    (ChatMessage("system", told), *QUESTION) for told in ("Answer briefly.", "Give a hint.")
+)
 _CLOCK = re.compile(r"""strftime_now\(\s*['"]([^'"]*)""")
 """How a template asks for the time, and the format it asks for."""
 _TIME_OF_DAY = re.compile(r"%[-#]?[HIMSfpXcsTRr]")
@@ -65,10 +67,13 @@ def _clock(chat: Chat) -> str:
 
 
 def _system(chat: Chat) -> str:
-    if _encoded(chat, QUESTION) == _encoded(chat, OTHERWISE):
-        wrong = "the chat template drops system messages, so all roles are told the same"
-        fix = "use a model whose template takes a system message, or `prompts: role_last`"
-        raise Unfit(wrong, fix)
+    fix = "use a model whose template takes a system message, or `prompts: role_last`"
+    try:
+        told, otherwise = chat.encode(TOLD), chat.encode(TOLD_OTHERWISE)
+    except EngineError as error:
+        raise Unfit(str(error), fix) from error
+    if told == otherwise:
+        raise Unfit("the chat template drops system messages, so all roles are told the same", fix)
     return "another system message gives another prompt"
 
 
@@ -99,7 +104,7 @@ def _encoded(chat: Chat, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
     try:
         return chat.encode(messages)
     except EngineError as error:
-        raise Unfit(str(error), "use a model whose template takes a system message") from error
+        raise Unfit(str(error), THEIR_TEMPLATE) from error
 
 
 def _tail(chat: Chat) -> tuple[int, ...]:
