@@ -1,7 +1,5 @@
 """Scoring: the log-probabilities and gradients of whole logits, at the right positions."""
 
-import copy
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.learn import score as scoring
 from tacit.learn.batch import Choice as ChoiceRow
-from tacit.learn.score import compile_forward, score
+from tacit.learn.score import score
 from tacit.learn.silence import conditioned_logprobs, shared_prefix
 from tacit.types import ChatMessage, Choice
 from tiny_models import tiny_model
@@ -79,26 +77,6 @@ def test_scores_and_gradients_are_those_of_whole_logits(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_a_compiled_model_scores_the_same_and_its_copy_with_its_own_weights() -> None:
-    module = tiny_model("gpt2", n_layer=1).module
-    before, slopes = (
-        score(module, RAGGED),
-        gradients(module, list(score(module, RAGGED).logprobs_BT)),
-    )
-    assert compile_forward(module) is None
-    compiled = score(module, RAGGED)
-    torch.testing.assert_close(compiled.logprobs_BT, before.logprobs_BT, rtol=1e-4, atol=1e-4)
-    for name, slope in gradients(module, list(compiled.logprobs_BT)).items():
-        torch.testing.assert_close(slope, slopes[name], rtol=1e-3, atol=1e-3)
-    other = copy.deepcopy(module)
-    with torch.no_grad():
-        other.get_input_embeddings().weight.mul_(3.0)
-    assert not torch.allclose(score(other, RAGGED).logprobs_BT, before.logprobs_BT, atol=1e-2)
-    reason = compile_forward(tiny_model("llama").module)
-    assert reason == "it learns by a forward pass of our own"
-
-
 @pytest.mark.parametrize(("kind", "tokens"), [("llama", 14 + 21 + 11 + 11), ("gpt2", 12 * 19)])
 def test_nothing_is_computed_for_padding_and_a_shared_prompt_once(kind: str, tokens: int) -> None:
     """Where the model can; else every message is as wide as the widest."""

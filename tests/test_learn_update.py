@@ -210,7 +210,7 @@ def test_micro_batches_scored_together_are_scored_as_each_alone() -> None:
     for micro, one in zip(micros, together, strict=True):
         (alone,) = score_all([micro], module, on(), (EOS,))
         assert torch.equal(one.mask_BT, alone.mask_BT)
-        for name in ("logprobs_BT", "entropy_BT", "log_p_C"):
+        for name in ("logprobs_BT", "entropy_BT"):
             torch.testing.assert_close(getattr(one, name), getattr(alone, name))
 
 
@@ -475,65 +475,6 @@ def test_gradient_checkpointing_computes_layers_again_and_changes_no_number(kind
     assert passes == [1, 2]
     for name, weight in results[0].items():
         torch.testing.assert_close(results[1][name], weight, rtol=1e-5, atol=1e-6)
-
-
-def test_an_update_in_two_halves_is_the_same_update() -> None:
-    whole, halves = make_updater(), make_updater()
-    choices = make_choices(whole.policy, [row.prompt_ids for row in make_rows(2)][:1], gain=0.3)
-    rows = [replace(row, context=0 if i < 2 else None) for i, row in enumerate(make_rows(6))]
-    one = whole.update(rows, choices, train_choice=True)
-    before = weights_of(halves.policy)
-    gathered = halves.gather(rows, choices)
-    assert moved(before, halves.policy) == 0.0, "the first half only looks"
-    other = halves.finish(gathered, train_choice=True)
-    assert (one.stats, one.gradient_norm) == (other.stats, other.gradient_norm)
-    for name, weight in whole.policy.parameters.items():
-        assert torch.equal(weight, halves.policy.parameters[name])
-    assert whole.taken == halves.taken == 1
-
-
-@pytest.mark.parametrize(
-    ("log_ratio", "weight"), [(-0.5, math.exp(-0.5)), (0.2, math.exp(0.2)), (3.0, 2.0)]
-)
-def test_a_message_from_one_update_before_counts_by_its_truncated_ratio(
-    log_ratio: float, weight: float
-) -> None:
-    """Its gradient is that of a message of today, times min(2, π_present/π_played)."""
-    steps = []
-    for behind in (False, True):
-        updater = with_sgd(
-            make_updater(behind=behind, optimizer={"clip_norm": 1e9, "learning_rate": 1.0})
-        )
-        (row,) = make_rows(1, advantage=1.0)
-        mean = logprob_of(updater, [row])[0] / len(row.output_ids)
-        played = (mean - log_ratio,) * len(row.output_ids)
-        before = weights_of(updater.policy)
-        updater.finish(
-            updater.gather([replace(row, engine_logprobs=played)], []), train_choice=False
-        )
-        steps.append({n: updater.policy.parameters[n].detach() - w for n, w in before.items()})
-    today, behind_it = steps
-    for name, step in today.items():
-        torch.testing.assert_close(behind_it[name], step * weight, rtol=1e-3, atol=1e-6)
-
-
-def test_the_choice_starts_from_what_the_present_weights_make_of_silence() -> None:
-    """Played at another p: the step asked for is on top of today's p."""
-    rows = [replace(row, prompt_ids=PROMPTS[0], context=0, advantage=0.0) for row in make_rows(2)]
-    base = undecided_base()
-    policy, other = (make_policies(kind="full", base=base)["team"] for _ in range(2))
-    updater = make_updater(policy, behind=True, silence={"coefficient": 0.0})
-    (choice,) = make_choices(updater.policy, [rows[0].prompt_ids], gain=0.3)
-    stale = replace(choice, log_p=choice.log_p - 1.5)
-    gathered = updater.gather(rows, [stale])
-    assert gathered.choices[0].log_p == pytest.approx(choice.log_p, abs=1e-4)
-    before = weights_of(updater.policy)
-    updater.finish(gathered, train_choice=True)
-    assert moved(before, updater.policy) < 1e-6, "there is nothing to do"
-    fresh = make_updater(other, silence={"coefficient": 0.0})
-    before = weights_of(fresh.policy)
-    fresh.update(rows, [stale], train_choice=True)
-    assert moved(before, fresh.policy) < 1e-6, "nor in one go"
 
 
 FULL = (

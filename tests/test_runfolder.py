@@ -345,3 +345,14 @@ def test_a_file_that_was_changed_is_not_cut_in_the_middle_of_a_line(
     with pytest.raises(ConfigError, match="Remove it, and the run goes on without"):
         run.cut("metrics.jsonl", 12)
     assert (tmp_path / "metrics.jsonl").read_bytes() == text
+
+
+def test_a_folder_of_an_older_version_opens_without_the_settings_that_are_gone(
+    tmp_path: Path,
+) -> None:
+    run = RunFolder.open(tmp_path, Config(seed=1))
+    tree = run.read_json("config.json")
+    run.write_json("config.json", tree | {"train": tree["train"] | {"overlap": True}})
+    assert RunFolder.existing(tmp_path)[1] == load_config(tmp_path) == Config(seed=1)
+    with pytest.raises(ConfigError, match=r"`train\.overlap` is not a setting"):
+        parse_config({"train": {"overlap": True}})

@@ -160,11 +160,11 @@ def test_told_to_end_it_saves_says_so_and_goes_on_to_the_same_result(
     assert metrics(run) == metrics(whole)
 
 
-@pytest.mark.parametrize(("overlap", "times"), [(False, 1), (True, 1), (False, 3)])
+@pytest.mark.parametrize("times", [1, 3])
 async def test_told_to_end_while_it_learns_it_first_finishes_that(
-    tmp_path: Path, overlap: bool, times: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(train={"steps": 3, "overlap": overlap, "checkpoint_every": 100})
+    config = tiny_config(train={"steps": 3, "checkpoint_every": 100})
     await run_training(config, tmp_path / "whole", as_json=True)
     run, changing = tmp_path / "told", Learners.changing
 
@@ -472,7 +472,6 @@ async def test_a_state_of_the_wrong_types_is_named_and_nothing_is_cut_off(tmp_pa
         {"sizes": []},
         {"sizes": {"metrics.jsonl": "all"}},
         {"sizes": {"metrics.jsonl": -1}},
-        {"ahead": [3]},
     ]
     for change in wrong:
         path.write_text(json.dumps(state | change), encoding="utf-8")

@@ -26,7 +26,7 @@ def plain_torch() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-async def rise(folder: Path, *, overlap: bool = False) -> float:
+async def rise(folder: Path) -> float:
     """Mean sampled reward of the last three steps less that of the first three."""
     config = tiny_config(
         train_tasks={"limit": 400},
@@ -45,7 +45,6 @@ async def rise(folder: Path, *, overlap: bool = False) -> float:
             "evaluate_every": 0,
             "checkpoint_every": STEPS,
             "save_episodes": False,
-            "overlap": overlap,
         },
     )
     await run_training(config, folder, as_json=True)
@@ -57,10 +56,6 @@ async def rise(folder: Path, *, overlap: bool = False) -> float:
 
 async def test_the_reward_rises(tmp_path: Path) -> None:
     assert await rise(tmp_path / "run") > RISE
-
-
-async def test_the_reward_rises_one_update_behind_too(tmp_path: Path) -> None:
-    assert await rise(tmp_path / "run", overlap=True) > RISE
 
 
 async def test_with_the_sign_flipped_it_does_not(

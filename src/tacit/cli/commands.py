@@ -188,12 +188,12 @@ def _before_after(run: RunFolder, best: int) -> None:
 def finished(run: RunFolder, config: Config, teams: Iterable[str]) -> dict[str, Any] | None:
     """The summary of these teams, where the last start came to its end with this very config."""
     try:
-        result, before = run.read_json("summary.json"), run.read_json("config.json")
+        result, (_, before) = run.read_json("summary.json"), run.existing(run.path)
         ended, started = ((run.path / name).stat().st_mtime for name in ("summary.json", HISTORY))
         summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
     except (OSError, ConfigError, KeyError, TypeError, AttributeError, ValidationError):
         return None  # not there, damaged, or of an older layout: it is made again
-    same = before == config.model_dump(mode="json") and set(teams) == set(result["teams"])
+    same = before == config and set(teams) == set(result["teams"])
     whole = not any(summary.failed for summary in summaries)
     return result if same and whole and ended >= started else None
 

@@ -263,15 +263,11 @@ class TrainConfig(Section):
     """Episodes of one task that are compared with each other."""
     updates: PositiveInt = 1
     """Optimiser steps a batch."""
-    overlap: bool = False
-    """Play the next batch while this one is learned from, with weights one update behind."""
     advantage: Literal["grpo", "dr_grpo", "rloo", "gdpo", "batch"] = "grpo"
     dynamic_sampling: NonNegativeInt = 0
     """Rounds of fresh tasks drawn to replace groups without a signal; 0 is off."""
     microbatch_tokens: PositiveInt = 8192
     gradient_checkpointing: bool = False
-    compile: bool = False
-    """`torch.compile`, where learning has no forward pass of our own; the first steps are slow."""
     concurrency: PositiveInt = 256
     evaluate_every: NonNegativeInt = 20
     """0: only at the end."""

@@ -12,6 +12,8 @@ from tacit.config import Config, Section
 from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
 
+RETIRED = {"train": ("overlap", "compile")}
+"""Settings that older run folders hold and that no longer exist: read over."""
 RECIPE_FOLDERS = tuple(Path(__file__).parents[up] / "recipes" for up in (1, 3))
 """Installed, and in a checkout."""
 
@@ -54,6 +56,11 @@ def parse_config(tree: Mapping[str, Any], place: str = "config") -> Config:
     return config
 
 
+def saved_config(tree: Mapping[str, Any], place: str) -> Config:
+    """The config of a run folder, which may have been written by an older version."""
+    return parse_config(_without_retired(tree), place)
+
+
 def find_config(source: str | Path) -> Path:
     """The file itself, a run folder's resolved config, or a shipped recipe's."""
     path = Path(source)
@@ -89,7 +96,8 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path.name}: `extends` goes round in a circle")
     try:
         text = path.read_text(encoding="utf-8")
-        tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _OnceEach)
+        saved = path.suffix == ".json"
+        tree = _without_retired(json.loads(text)) if saved else yaml.load(text, _OnceEach)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -107,6 +115,16 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     return _merge(
         _read_tree(find_config(beside if beside.is_file() else base), (*seen, path.resolve())), tree
     )
+
+
+def _without_retired(tree: Any) -> Any:
+    if not isinstance(tree, Mapping):
+        return tree
+    kept = dict(tree)
+    for section, names in RETIRED.items():
+        if isinstance(old := kept.get(section), Mapping):
+            kept[section] = {name: value for name, value in old.items() if name not in names}
+    return kept
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

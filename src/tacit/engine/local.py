@@ -69,12 +69,8 @@ class LocalEngine:
         rows: int | None = None,
         context: int | None = None,
         activate: Activate = nullcontext,
-        adopt: Callable[[], None] = lambda: None,
     ) -> None:
-        """`rows`: how many sequences decode together. `activate`: entered around forward passes.
-
-        `adopt`: takes over what was learned, where the learner has weights of its own.
-        """
+        """`rows`: how many sequences decode together. `activate`: entered around forward passes."""
         self.model = loaded.name
         self.policy = policy
         self.version = 0
@@ -85,7 +81,6 @@ class LocalEngine:
         self._rows = rows if rows == 1 else -(-rows // 8) * 8
         self._context = _context(loaded.module, context)
         self._activate = activate
-        self._adopt = adopt
         self._chat = chat_of(loaded)
         self._listeners = Listeners(self._chat)
         self._inbox: deque[Ticket] = deque()
@@ -141,7 +136,6 @@ class LocalEngine:
 
     async def refresh(self, version: int) -> None:
         """The weights are another version now. Inside `paused()`."""
-        self._adopt()
         self.version = version
 
     @asynccontextmanager

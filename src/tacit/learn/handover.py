@@ -1,20 +1,15 @@
 """Trained weights on their way to an engine that keeps its own copy of them."""
 
-import copy
 import json
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-import torch
 from safetensors.torch import save_file
 
 from tacit.config import Config, ModelConfig, TeamConfig
 from tacit.engine.base import Engine
-from tacit.engine.load import LoadedModel
-from tacit.engine.local import Activate, LocalEngine
-from tacit.engine.lora import adapter_parameters, add_adapter, peft_config, switched_on
+from tacit.engine.lora import peft_config
 from tacit.engine.vllm import VllmEngine, serve
 from tacit.learn.policy import Policy
 
@@ -37,49 +32,6 @@ def serve_policy(policy: Policy, model: ModelConfig, base: Engine | None) -> Vll
         return VllmEngine(base.served, policy=policy.name, export=partial(write_adapter, policy))
     own = serve(policy.base.name, model)
     return VllmEngine(own, policy=policy.name, export=partial(write_weights, policy), whole=True)
-
-
-def mirror(policy: Policy, base: LoadedModel, model: ModelConfig) -> LocalEngine:
-    """A local engine with weights of its own, which it makes equal to the learner's when told.
-
-    So it can go on speaking while the learner computes. `base` is frozen, and not the learner's.
-    """
-    on: Activate = nullcontext
-    if policy.config.kind == "lora":
-        served, on = base, partial(switched_on, base.module, policy.name)
-        settings = policy.config
-        add_adapter(
-            base.module,
-            policy.name,
-            rank=settings.rank,
-            alpha=settings.alpha,
-            targets=settings.targets,
-            seed=0,
-        )
-        own = adapter_parameters(base.module, policy.name)
-    else:
-        served = copied(base)
-        own = dict(served.module.named_parameters())
-
-    @torch.no_grad()
-    def adopt() -> None:
-        for name, weight in own.items():
-            weight.copy_(policy.live[name])
-
-    adopt()
-    return LocalEngine(
-        served,
-        policy=policy.name,
-        rows=model.rows,
-        context=model.context,
-        activate=on,
-        adopt=adopt,
-    )
-
-
-def copied(loaded: LoadedModel) -> LoadedModel:
-    """The same weights again, in other memory."""
-    return LoadedModel(copy.deepcopy(loaded.module), loaded.tokenizer, loaded.name)
 
 
 def write_adapter(policy: Policy, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,7 +11,7 @@ from tacit.learn.batch import Choice, Row
 from tacit.learn.credit import Batch
 from tacit.learn.score import score
 from tacit.learn.setup import Stage
-from tacit.learn.update import Gathered, Updated
+from tacit.learn.update import Updated
 
 BASE_LOSS_ROWS = 16
 """Messages a step whose loss under the frozen base is looked at: private codes show there."""
@@ -20,8 +20,6 @@ BASE_LOSS_ROWS = 16
 @dataclass(slots=True, eq=False)
 class Learners:
     stage: Stage
-    threads: int = field(default_factory=torch.get_num_threads)
-    """Whichever thread they run in: how sums are cut changes their last bits."""
 
     async def update(self, batch: Batch, *, train_choice: bool) -> dict[str, Updated]:
         """One update of every policy."""
@@ -29,22 +27,6 @@ class Learners:
             return {
                 name: self.stage.updaters[name].update(*share, train_choice=train_choice)
                 for name, share in self._shares(batch).items()
-            }
-
-    def gather(self, batch: Batch) -> dict[str, Gathered]:
-        """The first half of an update, which changes no weights."""
-        torch.set_num_threads(self.threads)  # in this thread; another one may have been given less
-        shares = self._shares(batch).items()
-        return {name: self.stage.updaters[name].gather(*share) for name, share in shares}
-
-    async def finish(
-        self, halves: Mapping[str, Gathered], *, train_choice: bool
-    ) -> dict[str, Updated]:
-        """The second half, which does."""
-        async with self.changing():
-            return {
-                name: self.stage.updaters[name].finish(half, train_choice=train_choice)
-                for name, half in halves.items()
             }
 
     @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,8 +25,6 @@ class Micro:
     """Of the whole optimiser step, so that micro-batches add up to it exactly."""
     old_BT: Tensor | None = None
     """Log-probabilities before the batch's first update; None where this is the first."""
-    log_p: list[float] = field(default_factory=list)
-    """log π(silence) of each choice under the weights that this micro-batch was computed with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,8 +34,6 @@ class Scored:
     logprobs_BT: Tensor
     entropy_BT: Tensor
     mask_BT: Tensor
-    log_p_C: Tensor
-    """log π(silence) of each choice."""
 
 
 def cut_out(
@@ -110,7 +106,7 @@ def _conditioned(
     logprobs_BT, marker_CM = logprobs[:b], any_end(logprobs[b:, :m], ends)
     if micro.choices:
         logprobs_BT = _given_speech(micro, logprobs_BT, marker_CM)
-    return Scored(logprobs_BT, entropy[:b], mask[:b], marker_CM.sum(-1))
+    return Scored(logprobs_BT, entropy[:b], mask[:b])
 
 
 def _given_speech(micro: Micro, logprobs_BT: Tensor, marker_CM: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -22,9 +21,6 @@ from tacit.learn.prefixes import Ids
 
 LOGITS_AT_ONCE = 2**25
 """Elements of the (tokens × vocabulary) block that exists at a time."""
-
-_COMPILED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""By module, so that a copy of one does not go on computing with its weights."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,19 +74,6 @@ def packs(module: Any) -> bool:
     return module.config.model_type in FAMILIES and can_stream(module)
 
 
-def compile_forward(module: Any) -> str | None:
-    """Have padded forward passes compiled, at their first use; why not, where there are none."""
-    if packs(module):
-        return "it learns by a forward pass of our own"
-    _COMPILED[module] = torch.compile(_body(module), dynamic=True)
-    return None
-
-
-def _body(module: Any) -> Any:
-    """What gives the last hidden states, or logits where a family's head is not plain."""
-    return module.base_model if module.config.model_type in FAMILIES else module
-
-
 @contextmanager
 def passes(module: Any) -> Iterator[None]:
     """Backward passes with layers computed again must run in here, as the forward ones did."""
@@ -120,12 +103,12 @@ def _padded_hidden(
     module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
 ) -> Tensor:
     """The last hidden states (or logits, where a family's head is not plain) that predict."""
-    body = _body(module)
+    body = module.base_model if module.config.model_type in FAMILIES else module
     rows = [[*prompt, *output[:-1]] for prompt, output in messages]
     width = max(map(len, rows))
     ids_BW = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
     with _recomputed(module):
-        result = _COMPILED.get(module, body)(input_ids=ids_BW, use_cache=False)
+        result = body(input_ids=ids_BW, use_cache=False)
     states: Tensor = result.last_hidden_state if body is not module else result.logits
     places = [
         (row, column)

@@ -1,6 +1,5 @@
 """What a training run is made of: tasks, frozen engines, policies and their engines."""
 
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,15 +19,12 @@ from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.rollouts import check_arms
-from tacit.learn.score import compile_forward
 from tacit.learn.update import Updater
 from tacit.run.opening import grader_of, tasks_of, teams_of
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.judge import Grader
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Task
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,11 +95,6 @@ def check_training(config: Config) -> TeamConfig:
         raise ConfigError(
             "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
         )
-    if config.train.overlap and config.train.updates > 1:
-        raise ConfigError(
-            "train.updates: under `train.overlap` a batch takes one update, "
-            "since the next batch is being played with the weights that it would change"
-        )
     _check_price(config)
     return config.team
 
@@ -125,13 +116,10 @@ async def open_cast(
     team: TeamConfig,
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
-    *,
-    apart: bool = False,
 ) -> AsyncIterator[Cast]:
     """Load models and build policies, without any data; close it all at the end.
 
-    `given` speaks for its roles instead of their own models. `apart` gives the learner modules of
-    its own, so that it can work while engines do.
+    `given` speaks for its roles instead of their own models.
     """
     given = given or {}
     engines: dict[str, Engine] = {}
@@ -148,12 +136,10 @@ async def open_cast(
         if all(one.module.device.type == "cpu" for one in loaded.values()):
             torch.use_deterministic_algorithms(True, warn_only=True)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        learned = {name: _learned(loaded[name], config, apart) for name in models}
-        bases = {role: learned[team.agents[role].model] for role in names}
+        bases = {role: loaded[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
         for name, policy in policies.items():
-            own = loaded[policy.base.name] if apart else None
-            trained_engines[name] = _serve(policy, config, engines, own)
+            trained_engines[name] = _serve(policy, config, engines)
         by_role: dict[str, Engine] = {
             role: trained_engines[names[role]] if role in names else engines[agent.model]
             for role, agent in team.agents.items()
@@ -183,7 +169,7 @@ async def open_stage(config: Config, account: Account | None = None) -> AsyncIte
     train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
-    async with open_cast(config, team, account=account, apart=config.train.overlap) as cast:
+    async with open_cast(config, team, account=account) as cast:
         told = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
         for model in cast.frozen.values():
             check_chat(chat_of(model), system=told)
@@ -244,30 +230,12 @@ def _load(name: str, config: Config) -> LoadedModel:
     return load_model(model.path, name=name, device=model.device, dtype=model.dtype)
 
 
-def _learned(loaded: LoadedModel, config: Config, apart: bool) -> LoadedModel:
-    """What policies are built on: the model itself, or a copy that no engine uses."""
-    served_elsewhere = config.model_named(loaded.name).engine == "vllm"
-    untouched = config.policy.kind == "full" and not config.loss.kl
-    if not apart or served_elsewhere or untouched:
-        return loaded
-    from tacit.learn.handover import copied
-
-    return copied(loaded)
-
-
-def _serve(
-    policy: Policy, config: Config, engines: Mapping[str, Engine], own: LoadedModel | None
-) -> TrainedEngine:
-    """`own`: the frozen model of an engine that keeps its own copy of what learns."""
+def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> TrainedEngine:
     model = config.model_named(policy.base.name)
     if model.engine == "vllm":
         from tacit.learn.handover import serve_policy
 
         return serve_policy(policy, model, engines.get(policy.base.name))
-    if own is not None:
-        from tacit.learn.handover import mirror
-
-        return mirror(policy, own, model)
     return LocalEngine(
         policy.loaded,
         policy=policy.name,
@@ -281,8 +249,6 @@ def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
     module: Any = policy.loaded.module
     if config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
-    if config.train.compile and (reason := compile_forward(module)):
-        log.warning("train.compile changes nothing for `%s`: %s", policy.base.name, reason)
     return Updater(
         policy=policy,
         loss=config.loss,
@@ -292,7 +258,6 @@ def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
         updates=config.train.updates,
         microbatch_tokens=config.train.microbatch_tokens,
         max_length=max(agent.max_tokens for agent in team.agents.values() if agent.trained),
-        behind=config.train.overlap,
     )
 
 

@@ -24,7 +24,6 @@ from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
 from tacit.evaluation.run import evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
-from tacit.learn.ahead import Rollout
 from tacit.learn.arms import Played
 from tacit.learn.checkpoint import Checkpoints, reading
 from tacit.learn.credit import Batch, CreditSettings, credit
@@ -80,8 +79,6 @@ class Trainer:
     credit_settings: CreditSettings = field(init=False)
     learners: Learners = field(init=False)
     journal: Journal = field(init=False)
-    ahead: Rollout | None = None
-    """The next step's groups, where they are already played."""
 
     def __post_init__(self) -> None:
         config = self.stage.config
@@ -168,19 +165,18 @@ class Trainer:
     async def _step(self) -> None:
         began = time.perf_counter()
         with self._saved():
-            await asyncio.sleep(0)  # where we are told to end, also when all is played already
-            rollout = self.ahead or await self._play(self.state.step + 1)
-        rolled = time.perf_counter()
-        batch = credit(rollout.groups, self.stage.roles, self._multipliers(), self.credit_settings)
-        updated = await _finished(self._learn(batch))
+            groups = await self._play(self.state.step + 1)
+        rolled, failed = time.perf_counter(), tuple(self.meter.failed)
+        batch = credit(groups, self.stage.roles, self._multipliers(), self.credit_settings)
+        updated = await _finished(self.learners.update(batch, train_choice=self.state.warmup.over))
         self.state.step += 1
-        self.state.dropped += len(rollout.failed)
-        numbers = self._numbers(batch, updated) | self._about(rollout)
+        self.state.dropped += len(failed)
+        numbers = self._numbers(batch, updated) | {"episodes/dropped": len(failed)}
         self._control(batch)
         self._guard(batch, updated)
         train = self.stage.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
-        self.journal.failed(self.state.step, rollout.failed)
+        self.journal.failed(self.state.step, failed)
         if train.save_episodes:
             self.journal.played(self.state.step, batch)
         self.journal.line(self.state.step, numbers, times)
@@ -191,7 +187,7 @@ class Trainer:
         if due or last or self.state.step % train.checkpoint_every == 0:
             self._save()
 
-    async def _play(self, step: int) -> Rollout:
+    async def _play(self, step: int) -> list[Played]:
         """A step's groups; dead ones are replaced where dynamic sampling is on."""
         train = self.stage.config.train
         self.meter.failed.clear()
@@ -206,28 +202,7 @@ class Trainer:
             played = alive + await self.player.play(others, step)
             seen |= {task.id for task in others}
         self.state.position = self.sampler.position
-        return Rollout(tuple(played), tuple(self.meter.failed))
-
-    async def _learn(self, batch: Batch) -> dict[str, Updated]:
-        """Learn from a batch; under `overlap` the next one is played at the same time.
-
-        It is played with the weights that the gradients are taken at: they change when both are
-        done. So it will be one version behind when its turn comes.
-        """
-        train, self.ahead = self.stage.config.train, None
-        if not train.overlap:
-            return await self.learners.update(batch, train_choice=self.state.warmup.over)
-        try:
-            async with asyncio.TaskGroup() as both:
-                learning = both.create_task(asyncio.to_thread(self.learners.gather, batch))
-                if self.state.step + 1 < train.steps:
-                    playing = both.create_task(self._play(self.state.step + 2))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        result = await self.learners.finish(learning.result(), train_choice=self.state.warmup.over)
-        if self.state.step + 1 < train.steps:
-            self.ahead = playing.result()
-        return result
+        return played
 
     def _multipliers(self) -> Multipliers:
         if not self.state.warmup.over:
@@ -278,14 +253,6 @@ class Trainer:
             numbers[f"lambda/{name}"] = dual.value
         numbers["silence/warming"] = float(not self.state.warmup.over)
         numbers |= self.learners.numbers(batch, updated)
-        return numbers
-
-    def _about(self, rollout: Rollout) -> dict[str, float]:
-        numbers: dict[str, float] = {"episodes/dropped": len(rollout.failed)}
-        if self.stage.config.train.overlap:
-            learner, versions = self.state.step - 1, rollout.versions()
-            behind = sum(learner - version for version in versions)
-            numbers["episodes/behind"] = behind / max(1, len(versions))
         return numbers
 
     async def probe(self) -> list[Episode]:
@@ -376,8 +343,7 @@ class Trainer:
 
     def _save(self) -> None:
         sizes = {name: _size(self.run.path / name) for name in REPLAYED}
-        ahead = self.ahead.to_json() if self.ahead else None
-        state = {**self.state.to_json(), "sizes": sizes, "ahead": ahead}
+        state = {**self.state.to_json(), "sizes": sizes}
         self.checkpoints.save(self.state.step, state, self.stage.updaters)
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
@@ -408,7 +374,6 @@ class Trainer:
             if self.state.best:  # as it is judged today, whatever it was when it was saved
                 rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
                 self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
-            self.ahead = Rollout.from_json(tree["ahead"]) if tree.get("ahead") else None
             sizes = {name: _natural(tree["sizes"].get(name, 0)) for name in REPLAYED}
         for name, size in sizes.items():
             self.run.cut(name, size)

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 SCORED_AT_ONCE = 4
 """Micro-batches that go through a GPU together where no gradient is wanted."""
-BEHIND_CAP = 2.0
-"""How much a message may count that the present weights find likelier than those that played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +75,6 @@ class Seen:
 
 
 @dataclass(slots=True, eq=False)
-class Gathered:
-    """Half an update: gradients that wait for their step."""
-
-    seen: Seen
-    choices: list[Choice]
-
-
-@dataclass(slots=True, eq=False)
 class Updater:
     """The optimiser of one policy, and what it needs to know."""
 
@@ -96,8 +86,6 @@ class Updater:
     updates: int
     microbatch_tokens: int
     max_length: int
-    behind: bool = False
-    """Whether batches are played with weights of one update before."""
     optimizer: torch.optim.AdamW = field(init=False)
     chooser: Chooser = field(init=False)
     taken: int = 0
@@ -127,34 +115,6 @@ class Updater:
             if choices:
                 self._choose(choices, train_choice)
         return seen.updated()
-
-    def gather(self, rows: Sequence[Row], choices: Sequence[Choice]) -> Gathered:
-        """The first half of an update that may be `behind`: gradients, no weight changed yet.
-
-        Nothing else may use the policy's module meanwhile. `finish` is the other half.
-        """
-        (part,) = split(bundle(rows, choices), 1)
-        micros = self._micros(rows, choices, part)
-        seen = Seen()
-        with self._within_memory():
-            micros = self._gather(micros, seen)
-        present = {
-            choice.prompt_ids: log_p
-            for micro in micros
-            for choice, log_p in zip(micro.choices, micro.log_p, strict=False)
-            if math.isfinite(log_p)
-        }
-        # what the weights that are about to change make of silence, not those that played
-        known = [replace(c, log_p=present.get(c.prompt_ids, c.log_p)) for c in choices]
-        return Gathered(seen, known)
-
-    def finish(self, gathered: Gathered, *, train_choice: bool) -> Updated:
-        """Step with the gradients, and let the choice take its own."""
-        with self._within_memory():
-            self._advance(gathered.seen)
-            if gathered.choices:
-                self._choose(gathered.choices, train_choice)
-        return gathered.seen.updated()
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant, or down to 0 at the last step."""
@@ -186,8 +146,7 @@ class Updater:
 
     def _teaches(self, rows: Sequence[Row], one: Bundle) -> bool:
         """Whether there is a gradient, or something to be seen: else it counts, uncomputed."""
-        seen = bool(self.loss.kl) or (self.behind and bool(one.choices))
-        return seen or any(rows[i].advantage for i in one.rows)
+        return bool(self.loss.kl) or any(rows[i].advantage for i in one.rows)
 
     @torch.no_grad()
     def _remember(self, batches: list[list[Micro]]) -> None:
@@ -218,11 +177,11 @@ class Updater:
                 "train.gradient_checkpointing; the run goes on from its last checkpoint"
             ) from error
 
-    def _gather(self, micros: Sequence[Micro], seen: Seen) -> list[Micro]:
-        """The gradients of all; says in which micro-batches there was memory for them."""
+    def _gather(self, micros: Sequence[Micro], seen: Seen) -> None:
+        """The gradients of all."""
         self.optimizer.zero_grad(set_to_none=True)
-        done = as_memory_allows(micros, lambda micro: self._learn(micro, seen), self._halved)
-        return [micro for micro, _ in done]
+        for _ in as_memory_allows(micros, lambda micro: self._learn(micro, seen), self._halved):
+            pass
 
     def _learn(self, micro: Micro, seen: Seen) -> None:
         """Add one micro-batch's gradient."""
@@ -250,8 +209,6 @@ class Updater:
     def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
         own = self.policy.loaded.module, self.policy.on(), self.policy.ends
         (scored,) = score_all([micro], *own)
-        if self.behind:
-            micro.log_p = scored.log_p_C.tolist()
         device = scored.mask_BT.device
         sizes = BatchSizes(lengths_S=micro.sizes.lengths_S.to(device))
         engine_BT = _padded([row.engine_logprobs for row in micro.rows], scored.mask_BT)
@@ -292,7 +249,7 @@ class Updater:
             clip_high=self.loss.clip_high or high,
             length_aware=self.updates > 1 if aware is None else aware,
             kl=self.loss.kl,
-            mismatch_cap=self.loss.mismatch_cap or (BEHIND_CAP if self.behind else None),
+            mismatch_cap=self.loss.mismatch_cap,
             max_length=self.loss.max_length or self.max_length,
         )
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, TextIO
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.config import Config, Section
-from tacit.config.file import parse_config
+from tacit.config.file import saved_config
 from tacit.errors import ConfigError
 from tacit.types import Episode
 
@@ -57,7 +57,6 @@ EXTENDING = {
     "concurrency",
     "microbatch_tokens",
     "gradient_checkpointing",
-    "compile",
 }
 """Settings of `train` that say how long, how fast and how closely watched, not what is learned."""
 
@@ -109,7 +108,7 @@ class RunFolder:
         run = cls(path)
         if not (run.path / "config.json").exists():
             raise ConfigError(f"`{path}` is not a run folder: it has no config.json")
-        return run, parse_config(run.read_json("config.json"), f"{path}/config.json")
+        return run, saved_config(run.read_json("config.json"), f"{path}/config.json")
 
     @property
     def trains(self) -> bool:
