@@ -39,12 +39,12 @@ from trl_cycle import Setting, compare, open_model
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
 from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
-from tacit.engine.collector import undisturbed
+from tacit.engine.gc_freeze import undisturbed
 from tacit.engine.local import LocalEngine
+from tacit.learn.assemble import open_stage
 from tacit.learn.batch import Row
+from tacit.learn.loop import Trainer
 from tacit.learn.policy import build_policies
-from tacit.learn.setup import open_stage
-from tacit.learn.trainer import Trainer
 from tacit.learn.update import Updater
 from tacit.run.folder import RunFolder
 from tacit.tasks import load_tasks

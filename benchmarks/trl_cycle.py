@@ -32,7 +32,7 @@ import torch
 
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
-from tacit.engine.collector import undisturbed
+from tacit.engine.gc_freeze import undisturbed
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.learn.advantage import normalised

@@ -27,14 +27,14 @@ from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Engine, Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.learn.handover import serve_base, serve_policy
+from tacit.learn.assemble import open_stage
+from tacit.learn.loop import Trainer
 from tacit.learn.policy import Policy, build_policies, policy_names
 from tacit.learn.score import score
-from tacit.learn.setup import open_stage
-from tacit.learn.trainer import Trainer
 from tacit.run.folder import RunFolder
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage, Choice, Episode
+from tacit.vllm.weight_sync import serve_base, serve_policy
 
 PROMPTS = 6
 TOKENS = 32

@@ -9,7 +9,7 @@ Needs `pip install 'tacit[serve]' openai-agents`.
 A config can name it too, from the folder in which the file lies:
 
     team:
-      topology: tacit.record:outside
+      topology: tacit.external:app
       options: {program: "agents_sdk_team:solve"}
 """
 
@@ -50,7 +50,7 @@ def config(steps: int) -> Config:
             "train_tasks": {"name": "arithmetic", "split": "train", "limit": 2000},
             "tasks": {"name": "arithmetic", "split": "test", "limit": 40},
             "team": {
-                "topology": "tacit.record:outside",
+                "topology": "tacit.external:app",
                 "options": {"program": "agents_sdk_team:solve"},
                 "agents": {
                     "actor": {"max_tokens": 16},

@@ -9,7 +9,7 @@ probabilities, and trains the hinter. Needs `pip install 'tacit[serve]' langchai
 A config can name it too, from the folder in which the file lies:
 
     team:
-      topology: tacit.record:outside
+      topology: tacit.external:app
       options: {program: "langgraph_team:solve"}
 """
 
@@ -71,7 +71,7 @@ def config(steps: int) -> Config:
             "train_tasks": {"name": "arithmetic", "split": "train", "limit": 2000},
             "tasks": {"name": "arithmetic", "split": "test", "limit": 40},
             "team": {
-                "topology": "tacit.record:outside",
+                "topology": "tacit.external:app",
                 "options": {"program": "langgraph_team:solve"},
                 "agents": {
                     "hinter": {"trained": True, "silent": True, "max_tokens": 80},

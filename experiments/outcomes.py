@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.evaluation.run import holds_answer
+from tacit.evaluation.measure import holds_answer
 from tacit.team.prompts import HELPING_PARTS
 from tacit.types import Call, Episode, Stop, Task
 

@@ -26,13 +26,13 @@ from tacit.config import Config, TaskConfig, TeamConfig
 from tacit.config.file import apply_override, parse_config
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, GradingError
-from tacit.evaluation.run import evaluate_team
+from tacit.evaluation.measure import evaluate_team
 from tacit.grading import grade
+from tacit.learn.assemble import Stage, open_stage
 from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.loop import Trainer
 from tacit.learn.memory import as_memory_allows, in_two
 from tacit.learn.score import Scores, score
-from tacit.learn.setup import Stage, open_stage
-from tacit.learn.trainer import Trainer
 from tacit.rollout import Grader, Job, play_all
 from tacit.run.folder import RunFolder, write_atomically
 from tacit.run.opening import open_engines, tasks_of

@@ -16,8 +16,8 @@ FREE = ("errors", "registry", "config")
 CORE = (
     "types",
     "tasks",
-    "grading",
     "engine",
+    "grading",
     "team",
     "rollout",
     "economy",
@@ -25,11 +25,22 @@ CORE = (
     "evaluation",
     "learn",
     "cli",
-    "api",
     "__main__",
 )
-RINGS = ("export", "report", "serve", "record")
+RINGS = ("api", "fast", "sandbox", "vllm", "export", "report", "serve", "external")
 """What the core finds by name and never imports."""
+NOT_YET = {
+    ("engine", "api"),
+    ("engine", "fast"),
+    ("engine", "vllm"),
+    ("run", "api"),
+    ("learn", "api"),
+    ("learn", "fast"),
+    ("learn", "vllm"),
+    ("cli", "api"),
+    ("cli", "sandbox"),
+}
+"""Where the core still imports a ring."""
 ORDER = (*CORE, *RINGS)
 """No module imports one further down, not even inside a function."""
 
@@ -92,7 +103,8 @@ def test_no_module_imports_one_to_its_right(path: Path) -> None:
     own = unit_of(module_of(path))
     for module, line in imports(path):
         other = unit_of(module)
-        assert rank(other) <= rank(own), f"{path}:{line}: {own} may not import {module}"
+        known = (own, other) in NOT_YET
+        assert known or rank(other) <= rank(own), f"{path}:{line}: {own} may not import {module}"
 
 
 def test_the_order_would_notice() -> None:

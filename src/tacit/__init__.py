@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": ("compare", "evaluate", "play", "train"),
+    "cli.verbs": ("compare", "evaluate", "play", "train"),
     "config": ("AgentConfig", "Config", "ModelConfig", "TeamConfig"),
     "config.file": ("load_config", "parse_config"),
     "economy.reward": (
@@ -42,10 +42,10 @@ _MODULE = {name: f"tacit.{module}" for module, names in _HOME.items() for name i
 __all__ = sorted([*_MODULE, "__version__"])
 
 if TYPE_CHECKING:
-    from tacit.api import compare as compare
-    from tacit.api import evaluate as evaluate
-    from tacit.api import play as play
-    from tacit.api import train as train
+    from tacit.cli.verbs import compare as compare
+    from tacit.cli.verbs import evaluate as evaluate
+    from tacit.cli.verbs import play as play
+    from tacit.cli.verbs import train as train
     from tacit.config import AgentConfig as AgentConfig
     from tacit.config import Config as Config
     from tacit.config import ModelConfig as ModelConfig

@@ -337,7 +337,7 @@ def init(
 
 
 RINGS = {
-    "export": "tacit.export.run",
+    "export": "tacit.export.exporting",
     "report": "tacit.report.command",
     "serve": "tacit.serve.command",
 }

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
+from tacit.api.engine import Account
 from tacit.cli.tables import (
     SUMMARY,
     EpisodeBar,
@@ -22,9 +23,8 @@ from tacit.cli.tables import (
     show_grade,
 )
 from tacit.config import Config, TeamConfig
-from tacit.engine.api import Account
 from tacit.errors import ConfigError, RunError
-from tacit.evaluation.run import (
+from tacit.evaluation.measure import (
     Summary,
     compare,
     evaluate_team,
@@ -67,7 +67,7 @@ async def open_rosters(
             rosters = {name: seat(team, engines) for name, team in teams.items()}
             yield rosters, grader_of(config, engines)
         return
-    from tacit.learn.trained import open_trained
+    from tacit.learn.weights import open_trained
 
     async with open_trained(config, trained, account=account) as stage:
         rosters = {

@@ -24,18 +24,18 @@ from tacit.cli.tables import note, out, spend_lines
 from tacit.config import Config, TrainConfig
 from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
 from tacit.errors import ConfigError
+from tacit.grading.judge import Judge
 from tacit.rollout import Cap, Grader, Job, play_all
 from tacit.run.folder import WITHOUT, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat, tasks_of
 from tacit.run.spending import FILE as RECEIPTS
 from tacit.run.spending import Purse
-from tacit.team.judge import Judge
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Call, Task
 
 if TYPE_CHECKING:
-    from tacit.learn.setup import Stage
+    from tacit.learn.assemble import Stage
 
 T = TypeVar("T")
 
@@ -94,10 +94,10 @@ async def _training(
 ) -> tuple[list[Part], float]:
     """The parts of what is left of a training run, and the seconds that its updates will take."""
     from tacit.cli.training import check_run
+    from tacit.learn.assemble import open_stage
     from tacit.learn.checkpoint import Checkpoints
-    from tacit.learn.setup import open_stage
-    from tacit.learn.trained import Weights
-    from tacit.learn.trainer import Trainer
+    from tacit.learn.loop import Trainer
+    from tacit.learn.weights import Weights
 
     run, weights = check_run(config, folder, start)
     last, train = Checkpoints(run.path / "checkpoints").step("last"), config.train

@@ -20,8 +20,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from tacit.evaluation.effects import Changed
-from tacit.evaluation.run import Summary, frontier
+from tacit.evaluation.helper_effects import Changed
+from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.types import Call, Episode, Grade
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tacit.cli.commands import show_result
-from tacit.cli.progress import step_display
+from tacit.cli.live import step_display
 from tacit.cli.tables import (
     EpisodeBar,
     episode_progress,
@@ -15,7 +15,7 @@ from tacit.cli.tables import (
 )
 from tacit.config import Config
 from tacit.errors import ConfigError
-from tacit.evaluation.run import (
+from tacit.evaluation.measure import (
     compare,
     evaluate_team,
     evaluate_without,
@@ -23,12 +23,12 @@ from tacit.evaluation.run import (
     summarise,
 )
 from tacit.evaluation.statistics import Paired
+from tacit.learn.assemble import Stage, check_training, open_stage, spread
 from tacit.learn.checkpoint import Checkpoints
-from tacit.learn.setup import Stage, check_training, open_stage, spread
+from tacit.learn.loop import Trainer
 from tacit.learn.state import State
 from tacit.learn.track import check_trackers
-from tacit.learn.trained import Weights
-from tacit.learn.trainer import Trainer
+from tacit.learn.weights import Weights
 from tacit.run.folder import Request, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat
 from tacit.run.spending import Purse

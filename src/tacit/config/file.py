@@ -14,6 +14,8 @@ from tacit.registry import did_you_mean
 
 RETIRED = {"train": ("overlap", "compile")}
 """Settings that older run folders hold and that no longer exist: read over."""
+MOVED = {"tacit.record:outside": "tacit.external:app"}
+"""Topologies that have another name now."""
 RECIPE_FOLDERS = tuple(Path(__file__).parents[up] / "recipes" for up in (1, 3))
 """Installed, and in a checkout."""
 
@@ -56,9 +58,9 @@ def parse_config(tree: Mapping[str, Any], place: str = "config") -> Config:
     return config
 
 
-def saved_config(tree: Mapping[str, Any], place: str) -> Config:
+def saved_config(tree: dict[str, Any], place: str) -> Config:
     """The config of a run folder, which may have been written by an older version."""
-    return parse_config(_without_retired(tree), place)
+    return parse_config(_modern(tree), place)
 
 
 def find_config(source: str | Path) -> Path:
@@ -97,7 +99,7 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         saved = path.suffix == ".json"
-        tree = _without_retired(json.loads(text)) if saved else yaml.load(text, _OnceEach)
+        tree = _modern(json.loads(text)) if saved else yaml.load(text, _OnceEach)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -117,14 +119,17 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     )
 
 
-def _without_retired(tree: Any) -> Any:
-    if not isinstance(tree, Mapping):
+def _modern(tree: Any) -> Any:
+    """A run folder's config in today's names."""
+    if not isinstance(tree, dict):
         return tree
-    kept = dict(tree)
     for section, names in RETIRED.items():
-        if isinstance(old := kept.get(section), Mapping):
-            kept[section] = {name: value for name, value in old.items() if name not in names}
-    return kept
+        if isinstance(old := tree.get(section), dict):
+            tree[section] = {name: value for name, value in old.items() if name not in names}
+    for team in [tree.get("team"), *(tree.get("teams") or {}).values()]:
+        if isinstance(team, dict) and team.get("topology") in MOVED:
+            team["topology"] = MOVED[team["topology"]]
+    return tree
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import logging
 from typing import TYPE_CHECKING
 
+from tacit.api.engine import Account, ApiEngine
 from tacit.config import ModelConfig
-from tacit.engine.api import Account, ApiEngine
 from tacit.engine.base import Engine
 from tacit.errors import Unfit
 
@@ -19,7 +19,7 @@ def open_engine(name: str, config: ModelConfig, account: Account | None = None) 
     if config.engine == "api":
         return ApiEngine(config, account)
     if config.engine == "vllm":
-        from tacit.engine.vllm import VllmEngine, serve
+        from tacit.vllm.engine import VllmEngine, serve
 
         served = serve(name, config)
         _point_out_faults(served.chat)

@@ -18,13 +18,13 @@ import torch
 from tacit.engine.base import Completion, Request
 from tacit.engine.chat import chat_of
 from tacit.engine.check import check_request
-from tacit.engine.lane import Lane
-from tacit.engine.listener import Listeners
+from tacit.engine.kv_cache import Prefills, cache_length
+from tacit.engine.kv_check import why_not_slots
 from tacit.engine.load import LoadedModel, default_rows, on_device
-from tacit.engine.plain import PlainLane
-from tacit.engine.probe import why_not_slots
-from tacit.engine.slots import Prefills, cache_length
-from tacit.engine.ticket import Ticket
+from tacit.engine.one_at_a_time import PlainLane
+from tacit.engine.request_state import Ticket
+from tacit.engine.scheduler import Lane
+from tacit.engine.streaming import Listeners
 from tacit.errors import EngineError
 from tacit.types import ChatMessage, Usage
 
@@ -214,7 +214,7 @@ class LocalEngine:
         """How this model decodes: graphs on a GPU, rows in slots, or one request at a time."""
         module = self._loaded.module
         if module.device.type == "cuda":
-            from tacit.engine.cuda.probe import why_not_graphs
+            from tacit.fast.decode.check_gpu import why_not_graphs
 
             if (reason := why_not_graphs(module, self._context)) is None:
                 return self._graph_lane
@@ -226,7 +226,7 @@ class LocalEngine:
         return lambda length: Lane(module, self._prefills, self._rows, length)
 
     def _graph_lane(self, _: int) -> AnyLane:
-        from tacit.engine.cuda.lane import GraphLane
+        from tacit.fast.decode.scheduler_gpu import GraphLane
 
         return GraphLane(
             self._loaded.module,

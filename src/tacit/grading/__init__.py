@@ -15,7 +15,7 @@ __all__ = ["GRADERS", "Grader", "find_grader", "grade", "read_answer"]
 
 GRADERS: dict[str, str] = {
     "math": "tacit.grading.math:grade",
-    "code": "tacit.grading.code:grade",
+    "code": "tacit.sandbox.grader:grade",
     "choice": "tacit.grading.choice:grade",
     "chess": "tacit.grading.chess:grade",
 }

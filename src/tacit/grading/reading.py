@@ -3,9 +3,13 @@
 For votes: it looks at how the task wants its answer, never at whether the answer is right.
 """
 
+import re
+import textwrap
 from collections.abc import Callable
 
 from tacit.types import Task
+
+FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
 
 
 def read_answer(task: Task, text: str) -> str:
@@ -37,9 +41,19 @@ def _chess(task: Task, text: str) -> str:
 
 
 def _code(task: Task, text: str) -> str:
-    from tacit.grading.code import extract
-
     return extract(text, task.data.get("entry_point", "")).strip()
+
+
+def extract(text: str, entry_point: str = "") -> str:
+    """The code of an answer: the last fenced block that defines the function, else the last
+    Python block, else the last block of any kind, else the whole text."""
+    blocks = [(kind.lower(), textwrap.dedent(body)) for kind, body in FENCE.findall(text)]
+    python = [body for kind, body in blocks if kind in ("python", "py", "python3")]
+    bodies = python or [body for _, body in blocks]
+    name = re.escape(entry_point)
+    definition = re.compile(rf"^\s*(?:(?:async\s+def|def|class)\s+{name}\b|{name}\s*=)", re.M)
+    defining = [body for body in bodies if entry_point and definition.search(body)]
+    return (defining or bodies or [text])[-1]
 
 
 READERS: dict[str, Callable[[Task, str], str]] = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from tacit.engine.memory import ran_out
+from tacit.learn.assemble import Stage
 from tacit.learn.batch import Choice, Row
 from tacit.learn.credit import Batch
 from tacit.learn.score import score
-from tacit.learn.setup import Stage
 from tacit.learn.update import Updated
 
 BASE_LOSS_ROWS = 16

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tacit.config import Config, SilenceConfig, TeamConfig
-from tacit.engine.once import Once
+from tacit.engine.dedupe import Once
 from tacit.errors import ConfigError, RunError
 from tacit.learn.arms import Played
 from tacit.rollout import NO_CAP, Cap, Grader, Job, play_all

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tacit.engine.families import FAMILIES
 from tacit.engine.load import on_device
-from tacit.learn.packed import flat, pack, placed
+from tacit.fast.pack_gpu import flat, pack, placed
 from tacit.learn.prefixes import Ids
 
 LOGITS_AT_ONCE = 2**25
@@ -65,11 +65,11 @@ def packs(module: Any) -> bool:
     """Whether messages go through this model as one stream without padding."""
     if module.device.type == "cuda":
         try:
-            from tacit.learn.fused import can_fuse
+            from tacit.fast.forward_gpu import can_fuse
         except ImportError:  # torch comes with triton on some systems only
             return False
         return can_fuse(module)
-    from tacit.learn.stream import can_stream
+    from tacit.fast.pack_cpu import can_stream
 
     return module.config.model_type in FAMILIES and can_stream(module)
 
@@ -79,7 +79,7 @@ def passes(module: Any) -> Iterator[None]:
     """Backward passes with layers computed again must run in here, as the forward ones did."""
     with ExitStack() as stack:
         if packs(module) and module.device.type == "cpu":
-            from tacit.learn.stream import stream_attention
+            from tacit.fast.pack_cpu import stream_attention
 
             stack.enter_context(stream_attention(module))
         stack.enter_context(_recomputed(module))
@@ -90,10 +90,10 @@ def _packed_hidden(
     module: Any, messages: Sequence[tuple[Ids, Ids]], device: torch.device
 ) -> Tensor:
     if device.type == "cuda":
-        from tacit.learn.fused import fused_hidden
+        from tacit.fast.forward_gpu import fused_hidden
 
         return fused_hidden(module, pack(messages, device))
-    from tacit.learn.stream import stream_hidden
+    from tacit.fast.pack_cpu import stream_hidden
 
     with _recomputed(module):
         return stream_hidden(module, messages)
@@ -142,7 +142,7 @@ def _project(module: Any, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor,
     head: Any = module.get_output_embeddings() if plain else torch.nn.Identity()
     bare = isinstance(head, torch.nn.Linear) and head.bias is None
     if bare and packs(module) and module.device.type == "cuda":
-        from tacit.learn.head import head_logprobs
+        from tacit.fast.head_gpu import head_logprobs
 
         return head_logprobs(hidden_ND, head.weight, targets_N)
     rows = max(1, LOGITS_AT_ONCE // module.config.vocab_size)

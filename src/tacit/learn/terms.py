@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from tacit.economy.budget import DualSettings
 from tacit.economy.reward import RewardSettings, overlong_penalty
+from tacit.learn.assemble import Stage
 from tacit.learn.credit import CreditSettings
-from tacit.learn.setup import Stage
 from tacit.registry import lookup
 from tacit.run.opening import prices_of
 from tacit.types import Episode

@@ -19,6 +19,7 @@ from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
 from tacit.engine.load import on_device
 from tacit.engine.memory import ran_out
 from tacit.errors import RunError
+from tacit.fast.pack_gpu import flat, placed
 from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, size_of, split
 from tacit.learn.choosing import Chooser
 from tacit.learn.gradients import accumulate, take_step
@@ -32,8 +33,7 @@ from tacit.learn.loss import (
 )
 from tacit.learn.loss_stats import LossStats, merge_stats
 from tacit.learn.memory import as_memory_allows, in_two
-from tacit.learn.micro import Micro, Scored, cut_out, halves, score_all
-from tacit.learn.packed import flat, placed
+from tacit.learn.microbatch import Micro, Scored, cut_out, halves, score_all
 from tacit.learn.policy import Policy
 from tacit.learn.score import packs
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.report.episodes import PIECE, PieceBuilder, Source, to_json
-from tacit.report.run import Run
+from tacit.report.run_page import Run
 from tacit.run.folder import write_atomically
 
 ASSETS = Path(__file__).parent / "assets"

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.progress import sparkline
+from tacit.cli.live import sparkline
 from tacit.cli.tables import Grid, interval, out, percent
 from tacit.evaluation.statistics import Estimate
-from tacit.report.run import Run
+from tacit.report.run_page import Run
 
 _WIDTH = 24
 

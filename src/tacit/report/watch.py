@@ -21,7 +21,7 @@ from tacit.errors import ConfigError
 from tacit.report.episodes import PIECE, Source, to_json
 from tacit.report.loopback import names_loopback
 from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
-from tacit.report.run import Run
+from tacit.report.run_page import Run
 from tacit.run.folder import Request, RunFolder
 
 HEADERS = {

@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from tacit.api.engine import Account
 from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import Price, PriceTable, load_prices
-from tacit.engine.api import Account
 from tacit.engine.base import Engine
-from tacit.engine.collector import undisturbed
 from tacit.engine.factory import open_engine
+from tacit.engine.gc_freeze import undisturbed
 from tacit.errors import ConfigError
 from tacit.grading import find_grader, grade
+from tacit.grading.judge import Grader, Judge
 from tacit.run.folder import WITHOUT
 from tacit.tasks import answer_form, load_tasks
-from tacit.team.judge import Grader, Judge
+from tacit.team.prompts import build
 from tacit.team.roster import Roster, build_roster, check_team, find_topology
 from tacit.types import Task
 
@@ -162,7 +163,7 @@ async def open_engines(
 
 def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
     """What grades the run's answers: each task's own grader, and the judge where there is one."""
-    return Judge(engines[config.judge.model], config.judge) if config.judge else grade
+    return Judge(engines[config.judge.model], config.judge, build) if config.judge else grade
 
 
 def seat(team: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:

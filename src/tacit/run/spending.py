@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tacit.api.answer import MOST_TOKENS
+from tacit.api.engine import Account
 from tacit.economy.ledger import PriceTable
-from tacit.engine.api import Account
-from tacit.engine.api_answer import MOST_TOKENS
 from tacit.errors import ConfigError
 from tacit.rollout import Cap
 from tacit.run.folder import RunFolder, read_lines

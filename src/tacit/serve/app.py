@@ -16,10 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tacit.serve.admission import Gate
 from tacit.serve.backend import Answer, Backend, Emit
 from tacit.serve.dialects import Completions, Dialect, Responses
-from tacit.serve.errand import Errand, EventStream
-from tacit.serve.gate import Gate
+from tacit.serve.in_flight import Errand, EventStream
 from tacit.serve.keys import RateLimit, check_json, check_key, read_body
 from tacit.serve.metrics import CONTENT_TYPE, Metrics
 from tacit.serve.outside import Outside, json_response, told

@@ -97,7 +97,7 @@ async def open_roster(
     """The config's team in its seats; `given` speaks for its roles instead of their own models."""
     assert config.team is not None
     if trained is not None:
-        from tacit.learn.trained import open_trained
+        from tacit.learn.weights import open_trained
 
         async with open_trained(config, trained, given) as cast:
             yield cast.roster

@@ -9,8 +9,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from tacit.serve.admission import Gate
 from tacit.serve.backend import Answer
-from tacit.serve.gate import Gate
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)

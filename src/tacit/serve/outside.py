@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tacit.serve.gate import Gate
+from tacit.serve.admission import Gate
 from tacit.serve.metrics import Metrics
 from tacit.serve.problem import Problem
 from tacit.serve.schema import encoded

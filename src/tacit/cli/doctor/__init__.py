@@ -19,7 +19,7 @@ from tacit.cli.tables import out
 from tacit.config import Config, ModelConfig
 from tacit.errors import SandboxError, Unfit
 from tacit.grading import grade
-from tacit.grading.sandbox import probe
+from tacit.sandbox.run import probe
 from tacit.tasks import BENCHMARKS
 from tacit.types import Task
 

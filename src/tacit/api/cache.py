@@ -1,0 +1,106 @@
+"""Answers kept on disk, so that the same deterministic question is asked and paid for once.
+
+One JSONL file a model, a line an answer, found by a hash of everything that decides it. What was
+asked is not in it, nor the API key. Lines are appended in one write each; torn or damaged ones are
+passed over.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tacit.api.answer import MOST_TOKENS
+from tacit.engine.base import Completion
+from tacit.engine.dedupe import OneAtATime
+from tacit.types import Stop, Usage
+
+_START = b'{"key": "'
+_HEX = 32
+
+
+class AnswerCache:
+    """The answers of one model. Several runs may share a file: each finds what the others added."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[str, int] = {}
+        self._read_to = 0
+        self.turns = OneAtATime()
+        """For who asks: whoever comes second with the same key finds the first's answer."""
+
+    def get(self, key: str) -> Completion | None:
+        """The kept answer, marked as such, or None."""
+        if key not in self._places:
+            self._read_on()
+        if key not in self._places:
+            return None
+        with self._path.open("rb") as file:
+            file.seek(self._places[key])
+            found = _completion(file.readline(), key)
+        if found is None:
+            del self._places[key]
+        return found
+
+    def put(self, key: str, answer: Completion) -> None:
+        line = {
+            "key": key,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "text": answer.text,
+            "stop": answer.stop.value,
+            "usage": asdict(answer.usage),
+            "model": answer.model,
+            "fingerprint": answer.fingerprint,
+            "logprob": answer.logprob,
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab", buffering=0) as file:
+            torn = file.tell() > 0 and not _ends_a_line(self._path)
+            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+
+    def _read_on(self) -> None:
+        """Index the lines that were added since the last look, by whomever."""
+        if not self._path.exists() or self._path.stat().st_size == self._read_to:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read_to)
+            for line in file:
+                if line.endswith(b"\n"):
+                    if line.startswith(_START):
+                        key = line[len(_START) : len(_START) + _HEX].decode(errors="replace")
+                        self._places[key] = self._read_to
+                    self._read_to += len(line)
+
+
+def cache_key(**decides: Any) -> str:
+    """A hash of what decides an answer: server, model, parameters, messages, sample."""
+    whole = json.dumps(decides, sort_keys=True, default=asdict).encode()
+    return hashlib.blake2b(whole, digest_size=_HEX // 2).hexdigest()
+
+
+def _completion(line: bytes, key: str) -> Completion | None:
+    try:
+        kept: Mapping[str, Any] = json.loads(line)
+        usage = Usage(**kept["usage"])
+        if kept["key"] != key or usage.total > MOST_TOKENS:
+            return None
+        return Completion(
+            text=kept["text"],
+            stop=Stop(kept["stop"]),
+            usage=usage,
+            model=kept["model"],
+            fingerprint=kept["fingerprint"],
+            logprob=kept.get("logprob"),
+            reused=True,
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"

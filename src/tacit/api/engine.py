@@ -1,0 +1,255 @@
+"""Any OpenAI-compatible URL, text only: chat completions, asked patiently and paid for once.
+
+Speed and patience are in `api_limits`, kept answers in `api_cache`, what a server says in
+`api_answer`. It cannot condition on silence and has no log-probabilities. The key is read from the
+environment and written nowhere.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tacit.api.answer import (
+    UNSEEN,
+    Broken,
+    check_counts,
+    headers_of,
+    is_passing,
+    is_refusal,
+    is_too_long,
+    read_answer,
+    was_reached,
+    words_of,
+)
+from tacit.api.cache import AnswerCache, cache_key
+from tacit.api.limits import Gate, Patience, backoff, now, retry_after
+from tacit.config import ModelConfig
+from tacit.engine.base import Completion, Request
+from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
+from tacit.types import ChatMessage, Choice, Receipt
+
+log = logging.getLogger(__name__)
+
+LETTERS_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """How a run deals with the servers it asks: where answers, receipts and warnings go."""
+
+    cache: Path | None = None
+    """The folder for kept answers; None keeps none."""
+    on_receipt: Callable[[Receipt], None] = lambda receipt: None
+    warn: Callable[[str], None] = log.warning
+    served: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Model → the id and fingerprint under which it last answered this run."""
+
+
+class ApiEngine:
+    """Example: ApiEngine(ModelConfig(engine="api", model="my-model", base_url="http://host/v1"))"""
+
+    policy = ""
+
+    def __init__(self, config: ModelConfig, account: Account | None = None) -> None:
+        try:
+            import openai
+        except ImportError as error:
+            raise ConfigError(
+                "API models need the openai client: pip install 'tacit[api]'"
+            ) from error
+        if config.model is None:
+            raise ConfigError("an api model needs `model: …`, the id to ask the server for")
+        key = os.environ.get(config.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"no API key for `{config.model}`: set the environment variable "
+                f"{config.api_key_env} (to any word, if the server needs none)"
+            )
+        self.model = config.model
+        self._config = config
+        self._account = account or Account()
+        self._errors = openai.OpenAIError
+        self._key = key
+        self._client = openai.AsyncOpenAI(
+            api_key=key, base_url=config.base_url, timeout=config.timeout, max_retries=0
+        )
+        self._gate = Gate(config.concurrency, config.requests_per_minute, config.tokens_per_minute)
+        self._patience = Patience(config.deadline)
+        self._cache = _open_cache(config, self._account.cache)
+        self._served = self._account.served.get(self.model)
+        self._seen = {self._served}
+        self._refusal: str | None = None
+        self._generated: float | None = None
+        """A running mean, to guess what a call will come to."""
+
+    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+        return ()
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return ()
+
+    async def generate(self, request: Request) -> Completion:
+        if request.silence and request.silence.choice is not Choice.FREE:
+            raise EngineError(f"{self.model}: an API model cannot be told to speak or be silent")
+        body = self._body(request)
+        key = self._cache_key(request, body)
+        if self._cache is None or key is None:
+            return await self._ask(request.messages, body)
+        async with self._cache.turns.alone(key):
+            kept = self._cache.get(key)
+            if kept is not None:
+                self._notice(kept)
+                return kept
+            answer = await self._ask(request.messages, body)
+            self._cache.put(key, answer)
+            return answer
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        """What is sent beside model and messages; `parameters` of the config have the last word."""
+        sampling = request.sampling
+        body = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p if sampling.top_p < 1 else None,
+            "top_k": sampling.top_k or None,
+            "seed": request.seed if sampling.temperature else None,
+            self._config.max_tokens_name: sampling.max_tokens,
+            **self._config.parameters,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    def _cache_key(self, request: Request, body: Mapping[str, Any]) -> str | None:
+        """None where an answer may not be kept: a sampled one has its seed for a sample index."""
+        greedy = body.get("temperature") == 0
+        if self._cache is None or not (greedy or self._config.cache == "all"):
+            return None
+        return cache_key(
+            url=str(self._client.base_url),
+            model=self.model,
+            parameters=body,
+            messages=[(message.role, message.content) for message in request.messages],
+            sample=None if greedy else request.seed,
+        )
+
+    async def _ask(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> Completion:
+        """One answer, after as many attempts as it takes and patience allows."""
+        asked_at, began, failure = now(), None, None
+        for attempt in count():
+            async with self._gate.attempt(
+                self._expected(messages, body), lambda: self._check(asked_at)
+            ) as settle:
+                started = now()
+                began = began or started
+                left = self._patience.left(began)
+                if failure and left <= 0:
+                    raise failure
+                try:
+                    answer = await self._attempt(messages, body, left)
+                    settle(answer.usage.total)
+                    self._charge(answer)
+                    return answer
+                except (self._errors, Broken) as error:
+                    failure, wait = self._failed(error, attempt, began, started)
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable: the last attempt raises")
+
+    async def _attempt(
+        self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any], left: float
+    ) -> Completion:
+        limit = min(self._config.timeout, left)
+        try:
+            async with asyncio.timeout(limit):
+                raw: Any = await self._client.chat.completions.with_raw_response.create(
+                    model=self.model,
+                    messages=[{"role": m.role, "content": m.content} for m in messages],  # type: ignore[misc]
+                    extra_body=body,
+                )
+        except TimeoutError:
+            raise Broken(f"no whole answer in {limit:.3g} s", reached=False) from None
+        answer = read_answer(raw.headers.get("content-type", ""), raw.content, self.model)
+        check_counts(
+            answer.usage,
+            sent=sum(len(m.content.encode()) for m in messages),
+            limit=int(body.get(self._config.max_tokens_name, UNSEEN)),
+            received=len(raw.content),
+        )
+        return answer
+
+    def _failed(
+        self, error: Exception, attempt: int, began: float, started: float
+    ) -> tuple[EngineError, float]:
+        """What to say in the end, and seconds until another attempt; raises if there is none."""
+        said = f"{self.model}: {words_of(error)}".replace(self._key, "***")
+        if is_refusal(error, answered_before=self._patience.answered):
+            self._refusal = said
+            raise Refused(said) from error
+        if not is_passing(error):
+            raise (PromptTooLong if is_too_long(error) else EngineError)(said) from error
+        said = self._patience.failed(started, said, reached=was_reached(error))
+        tries = "once" if attempt == 0 else f"{attempt + 1} times"
+        failure, wait = EngineError(f"{said} (tried {tries})"), backoff(attempt)
+        headers = headers_of(error)
+        asked = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"))
+        if asked is not None:
+            wait = asked * random.uniform(1.0, 1.1)
+            self._gate.hold(min(asked, self._config.deadline))
+        if attempt >= self._config.retries or wait > self._patience.left(began):
+            raise failure from error
+        return failure, wait
+
+    def _check(self, asked_at: float) -> None:
+        if self._refusal:
+            raise Refused(self._refusal)
+        self._patience.check(asked_at)
+
+    def _expected(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> float:
+        """Tokens that a call will come to, as far as can be said before it."""
+        letters = sum(len(message.content) for message in messages)
+        longest = float(body.get(self._config.max_tokens_name, 0))
+        return letters / LETTERS_A_TOKEN + (longest if self._generated is None else self._generated)
+
+    def _charge(self, answer: Completion) -> None:
+        self._patience.succeeded()
+        mean = self._generated
+        new = float(answer.usage.generated)
+        self._generated = new if mean is None else 0.9 * mean + 0.1 * new
+        self._account.on_receipt(
+            Receipt(
+                model=self.model,
+                served=answer.model,
+                fingerprint=answer.fingerprint,
+                usage=answer.usage,
+                time=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+        )
+        self._notice(answer)
+
+    def _notice(self, answer: Completion) -> None:
+        """Warn where the model behind the URL is no longer the one it was."""
+        served = answer.model, answer.fingerprint
+        if self._served and served not in self._seen:
+            was, is_now = (" ".join(filter(None, pair)) for pair in (self._served, served))
+            self._account.warn(
+                f"{self.model}: the server now answers as `{is_now}`, before as `{was}`; "
+                "results from before and after may not be comparable"
+            )
+        self._served = served
+        self._seen.add(served)
+
+
+def _open_cache(config: ModelConfig, folder: Path | None) -> AnswerCache | None:
+    """A run without a folder keeps nothing, whatever its config says."""
+    if folder is None or config.cache == "none":
+        return None
+    place = Path(config.cache_folder) if config.cache_folder else folder
+    return AnswerCache(place / (re.sub(r"[^\w.-]+", "_", str(config.model)) + ".jsonl"))

@@ -1,0 +1,103 @@
+"""The way for architectures that cannot decode in slots: `generate`, one request at a time.
+
+Same contract as a lane. Slower, since nothing is shared or batched.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+
+from tacit.engine.request_state import Ticket
+from tacit.engine.sampler import draw, equal_rows, log_distribution
+
+
+class PlainLane:
+    def __init__(self, module: Any, version: Callable[[], int]) -> None:
+        self.waiting: deque[Ticket] = deque()
+        self._module = module
+        self._version = version
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def step(self) -> None:
+        ticket = self.waiting.popleft()
+        if ticket.cancelled:
+            return
+        try:
+            self._serve(ticket)
+        except Exception as error:
+            ticket.answer(error)
+        else:
+            ticket.answer()
+
+    def fail(self, error: Exception) -> None:
+        for ticket in self.waiting:
+            ticket.answer(error)
+        self.waiting.clear()
+
+    def shrink(self) -> None:
+        """Nothing is kept between requests."""
+
+    def refresh(self) -> None:
+        """Nothing here depends on the weights."""
+
+    def _serve(self, ticket: Ticket) -> None:
+        prompt_1T = torch.tensor([ticket.request.prompt_ids], device=self._module.device)
+        ticket.begin(self._marker_logits(prompt_1T, ticket.marker), self._version())
+        if ticket.done:
+            return
+        with _bare_generation_config(self._module, ticket.request.sampling.max_tokens):
+            self._module.generate(
+                prompt_1T,
+                attention_mask=torch.ones_like(prompt_1T),
+                logits_processor=[_Drawer(ticket, prompt_1T.device)],
+                stopping_criteria=[
+                    lambda ids, scores, **_: ids.new_tensor(
+                        [ticket.done or ticket.cancelled], dtype=torch.bool
+                    )
+                ],
+            )
+
+    def _marker_logits(self, prompt_1T: Tensor, marker: tuple[int, ...]) -> Tensor:
+        """Logits along the marker; none where silence is not allowed."""
+        if not marker:
+            return prompt_1T.new_empty(0, 0)
+        ids_1T = torch.cat([prompt_1T, prompt_1T.new_tensor([marker[:-1]])], dim=-1)
+        logits: Tensor = self._module(input_ids=ids_1T, use_cache=False).logits[0, -len(marker) :]
+        return logits.float()
+
+
+class _Drawer:
+    """A logits processor that draws by our own rules and leaves greedy search that one token."""
+
+    def __init__(self, ticket: Ticket, device: torch.device) -> None:
+        self._ticket = ticket
+        self._settings = equal_rows(1, ticket.request.sampling, ticket.request.seed, device)
+
+    def __call__(self, input_ids: Tensor, scores_1V: Tensor) -> Tensor:
+        ticket, known = self._ticket, self._ticket.marker_logits()
+        logits_1V = scores_1V.float() if known is None else known[None]
+        logp_1V = log_distribution(logits_1V, self._settings)
+        ticket.condition(logp_1V[0])
+        counter = torch.tensor([len(ticket.ids)], device=logp_1V.device)
+        ids, logprobs = draw(logp_1V, self._settings, counter)
+        ticket.take(int(ids.item()), logprobs.item())
+        return torch.full_like(scores_1V, -torch.inf).scatter_(-1, ids[:, None], 0.0)
+
+
+@contextmanager
+def _bare_generation_config(module: Any, max_tokens: int) -> Iterator[None]:
+    """Without what the model's makers set there, such as penalties that would change its odds."""
+    theirs = module.generation_config
+    module.generation_config = GenerationConfig(max_new_tokens=max_tokens, pad_token_id=0)
+    try:
+        yield
+    finally:
+        module.generation_config = theirs

@@ -1,0 +1,177 @@
+"""`tacit export`: the trained weights of a run as folders for other programs, each with a card."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from tacit.config import Config
+from tacit.errors import ConfigError, RunError
+from tacit.export.card import Facts, model_card
+from tacit.export.gguf import check_gguf_tools, write_gguf
+from tacit.export.shapes import Shape, prompt_shapes
+from tacit.export.weights import Weights, load_merged, write_adapter, write_model
+from tacit.learn.checkpoint import Checkpoints
+from tacit.learn.policy import policy_names
+from tacit.registry import check_name
+from tacit.run.folder import RunFolder
+from tacit.team.roster import agent_names
+
+OUTSIDE = "tacit.external:app"
+"""The topology whose prompts a program of the user's own writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is wanted of a run; by default the adapter, or the model where there is no adapter."""
+
+    checkpoint: str = "best"
+    """best, last, or a step."""
+    role: str | None = None
+    """Only the weights that this role learnt."""
+    merged: bool = False
+    gguf: bool = False
+    dtype: str = "auto"
+
+    def forms(self, kind: str) -> tuple[str, ...]:
+        asked = (("merged",) if self.merged else ()) + (("gguf",) if self.gguf else ())
+        return asked or (("adapter",) if kind == "lora" else ("merged",))
+
+
+def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path]:
+    """Write the weights and return their folder, or one for each policy inside it.
+
+    It appears when it is whole.
+    """
+    run, config = RunFolder.existing(folder)
+    if config.team is None:
+        raise ConfigError(f"`{folder}` has no team whose weights could be exported")
+    if order.gguf:
+        check_gguf_tools()
+    checkpoints = Checkpoints(folder / "checkpoints")
+    step = _step(checkpoints, order.checkpoint)
+    policies = _policies(config, order.role)
+    forms = order.forms(config.policy.kind)
+    target = out or folder / f"export-{step:06d}-{'-'.join(forms)}"
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"`{target}` exists and is not empty: name another with --out")
+    state = checkpoints.state(step)
+    inner = [Path() if len(policies) == 1 else Path(name) for name in policies]
+    with _whole(target) as making:
+        for (name, roles), place in zip(policies.items(), inner, strict=True):
+            weights = Weights(config, roles, name, checkpoints, step)
+            (making / place).mkdir(exist_ok=True)
+            _write(weights, forms, order.dtype, making / place)
+            card = model_card(_facts(run, weights, forms, state))
+            (making / place / "README.md").write_text(card, encoding="utf-8")
+    return [target / place for place in inner]
+
+
+def _write(weights: Weights, forms: tuple[str, ...], dtype: str, folder: Path) -> None:
+    if "adapter" in forms:
+        write_adapter(weights, folder)
+        return
+    loaded = load_merged(weights, dtype)
+    if "merged" in forms:
+        write_model(loaded, folder)
+    if "gguf" in forms:
+        path = folder / f"{weights.name}.gguf"
+        write_gguf(loaded.module, loaded.tokenizer, path, weights.config.name)
+
+
+def _step(checkpoints: Checkpoints, which: str) -> int:
+    there = sorted(
+        int(path.name.removeprefix("step-")) for path in checkpoints.folder.glob("step-*")
+    )
+    last = checkpoints.step("last")
+    if last is None:
+        raise ConfigError(f"`{checkpoints.folder.parent}` has no checkpoint: train it first")
+    if which in ("best", "last"):
+        step = checkpoints.step(which)
+        return last if step is None else step
+    if not which.isdecimal() or int(which) not in there:
+        known = ", ".join(map(str, there))
+        raise ConfigError(f"--checkpoint {which}: name best, last or a step that is kept: {known}")
+    return int(which)
+
+
+def _policies(config: Config, role: str | None) -> dict[str, list[str]]:
+    """Policy → the roles that play it."""
+    assert config.team is not None
+    names = policy_names(config, config.team)
+    if role is not None:
+        check_name("trained role", role, names)
+    wanted = {role: names[role]} if role is not None else names
+    return {
+        name: [one for one, own in names.items() if own == name]
+        for name in dict.fromkeys(wanted.values())
+    }
+
+
+def _facts(
+    run: RunFolder, weights: Weights, forms: tuple[str, ...], state: Mapping[str, Any]
+) -> Facts:
+    summary: dict[str, Any] = _read(run, "summary.json") or {}
+    others = {name: one for name, one in summary.get("teams", {}).items() if name != "trained"}
+    if not others and (before := _read(run, "evals/eval-000000.json")) is not None:
+        others = {"untrained": before}
+    best = summary.get("best_step") == weights.step
+    return Facts(
+        config=weights.config,
+        roles=weights.roles,
+        base=_called(weights.model.path),
+        forms=forms,
+        policy=weights.name,
+        step=weights.step,
+        evaluated=_read(run, f"evals/eval-{weights.step:06d}.json"),
+        others=others,
+        paired=summary.get("trained_compared_with", {}) if best else {},
+        lambdas={name: dual["value"] for name, dual in state.get("duals", {}).items()},
+        shapes=_shapes(run, weights),
+        currency=(summary.get("spend") or {}).get("currency") or "",
+    )
+
+
+def _shapes(run: RunFolder, weights: Weights) -> list[Shape]:
+    """As seen in the evaluation before training, which every run has."""
+    team = weights.config.team
+    assert team is not None
+    agents = {
+        name: role for role in weights.roles for name in agent_names(role, team.agents[role].count)
+    }
+    calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
+    form = None if team.topology == OUTSIDE else team.prompts
+    systems = {role: team.agents[role].system if form else None for role in weights.roles}
+    return prompt_shapes(calls, agents, form, systems)
+
+
+def _read(run: RunFolder, name: str) -> Any:
+    return run.read_json(name) if (run.path / name).exists() else None
+
+
+def _called(path: str) -> str:
+    """A base as a card names it: the Hub's id, or the folder's own name."""
+    if path == "pocket":
+        return "the pocket model that comes with Tacit"
+    return Path(path).name if Path(path).expanduser().is_dir() else path.removeprefix("hub:")
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """A folder to write in that takes the target's place at the end, or leaves nothing."""
+    making = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        making.mkdir(parents=True)
+        yield making
+        if target.exists():
+            target.rmdir()
+        making.rename(target)
+    except (OSError, SafetensorError) as error:  # the latter is how a full disk is told
+        raise RunError(f"could not write `{target}`: {error}") from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)

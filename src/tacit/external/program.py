@@ -1,0 +1,107 @@
+"""The topology `tacit.external:app`: a function of the user's own plays the episode.
+
+    team:
+      topology: tacit.external:app
+      options: {program: "my_graph:solve"}     # def solve(base_url: str, task: Task) -> str
+
+It may be a plain or an async function and runs in a thread of its own, so that it may block.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from tacit.config import TeamConfig
+from tacit.errors import ConfigError, EngineError
+from tacit.external.recording import Session
+from tacit.registry import lookup
+from tacit.team.roster import Topology
+from tacit.team.team import Team
+from tacit.types import Message, Task
+
+Program = Callable[[str, Task], Any]
+"""Takes the base URL and the task, without its answer; returns the team's answer as text."""
+
+
+async def play(task: Task, team: Team, program: str, seconds: float = 600.0) -> Message:
+    """Run the program and serve its calls. What it raises fails the episode, as an engine would."""
+    from tacit.external.endpoint import endpoint
+
+    run = find_program(program)
+    session = Session(team)
+    shown = replace(task, answer="", data={})
+    async with endpoint() as here:
+        try:
+            with here.opened(session) as base_url:
+                done = _in_thread(run, base_url, shown)
+                await asyncio.wait({done}, timeout=seconds)
+        finally:
+            session.settle()
+    if not done.done():
+        raise EngineError(f"{program} did not finish within {seconds:g} seconds")
+    text, error = done.result()
+    if session.failure:
+        raise session.failure
+    if error:
+        raise EngineError(f"{program}: {type(error).__name__}: {error}") from error
+    if not isinstance(text, str):
+        raise ConfigError(f"{program} must return its answer as text, not {type(text).__name__}")
+    agents = [call.agent for call in team.whole.calls if call.text == text]
+    return Message(agents[-1] if agents else program, text)
+
+
+def find_program(name: str) -> Program:
+    if ":" not in name:
+        raise ConfigError(f"team.options.program: write `module:function`, not `{name}`")
+    found: Program = lookup("program", name, {})
+    if not callable(found):
+        raise ConfigError(f"program `{name}` must be a function (base_url, task) -> str")
+    return found
+
+
+def check(config: TeamConfig) -> None:
+    for module in ("starlette", "uvicorn", "prometheus_client"):
+        if find_spec(module) is None:
+            raise ConfigError("a program outside needs an endpoint: pip install 'tacit[serve]'")
+    find_program(config.options["program"])
+    for role, agent in config.agents.items():
+        if agent.system is not None:
+            raise ConfigError(
+                f"team.agents.{role}.system: the program writes its own prompts; leave it out"
+            )
+
+
+def _in_thread(
+    run: Program, base_url: str, task: Task
+) -> asyncio.Future[tuple[Any, Exception | None]]:
+    """What the program returned or raised. Its thread does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = run(base_url, task)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, (result, failure))
+
+    def tell(outcome: tuple[Any, Exception | None]) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    threading.Thread(target=work, name=f"episode {task.id}", daemon=True).start()
+    return done
+
+
+app = Topology(
+    play=play, roles={}, summary="a program outside asks the agents over HTTP", check=check
+)

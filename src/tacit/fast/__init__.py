@@ -1,0 +1,1 @@
+"""Forward passes of our own, where they are measurably faster than transformers'."""

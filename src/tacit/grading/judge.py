@@ -1,0 +1,89 @@
+"""A judge for tasks with no reference answer: a model, a rubric, a mark out of ten.
+
+The answer goes in quoted, like any agent's text. A judge that gives no mark has failed, and
+the answer has not: that is an error, never a 0. An answer too long for the judge's prompt is a 0.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from tacit.config import JudgeConfig
+from tacit.engine.base import Engine, Request, Sampling, derive_seed
+from tacit.errors import GradingError, Overflow, PromptTooLong
+from tacit.grading import grade
+from tacit.grading.answer import final_answer
+from tacit.grading.number import read_number
+from tacit.types import Call, ChatMessage, Grade, Message, Task
+
+Grader = Callable[[Task, str], Awaitable[Grade]]
+Build = Callable[..., tuple[ChatMessage, ...]]
+TOP_MARK = 10
+ASK = f"Give a whole mark from 0 (useless) to {TOP_MARK} (perfect) within \\boxed{{}}."
+
+
+class Judge:
+    """Grades tasks whose grader is `judge`; all others go to their own grader."""
+
+    def __init__(self, engine: Engine, config: JudgeConfig, build: Build) -> None:
+        """`build` makes prompts, as agents are given them."""
+        self._engine = engine
+        self._config = config
+        self._build = build
+        self.on_call: Callable[[Call], None] = lambda call: None
+        """Hears of each mark given, which is a call of its own and in no episode."""
+
+    async def __call__(self, task: Task, text: str) -> Grade:
+        if task.grader != "judge":
+            return await grade(task, text)
+        try:
+            said = await self._ask(task, text)
+        except PromptTooLong as error:
+            if error.limit is None:
+                await self._ask(task, "")  # too long as well, unless it is the answer's doing
+            elif len(self._engine.encode(self._prompt(task, ""))) > error.limit:
+                raise
+            raise Overflow(f"judge: {error}, because of the answer") from None
+        reward = _mark(said) / TOP_MARK
+        return Grade(
+            reward=reward,
+            right=reward >= self._config.pass_mark,
+            answer=text[:200],
+            note=said,
+        )
+
+    async def _ask(self, task: Task, answer: str) -> str:
+        messages = self._prompt(task, answer)
+        request = Request(
+            messages=messages,
+            prompt_ids=self._engine.encode(messages),
+            sampling=Sampling(max_tokens=self._config.max_tokens),
+            seed=derive_seed("judge", task.id),
+        )
+        done = await self._engine.generate(request)
+        self.on_call(
+            Call(
+                agent="judge",
+                model=self._engine.model,
+                messages=messages,
+                text=done.text,
+                stop=done.stop,
+                usage=done.usage,
+                reused=done.reused,
+            )
+        )
+        return done.text
+
+    def _prompt(self, task: Task, answer: str) -> tuple[ChatMessage, ...]:
+        return self._build(
+            "judge",
+            task.question,
+            {"answer": [Message("", answer)]},
+            agent="judge",
+            instruction=f"{self._config.rubric.strip()} {ASK}",
+        )
+
+
+def _mark(text: str) -> float:
+    number = read_number(final_answer(text))
+    if number is None or not 0 <= number.value <= TOP_MARK:
+        raise GradingError(f"the judge gave no mark from 0 to {TOP_MARK}: {text[:100]!r}")
+    return float(number.value)

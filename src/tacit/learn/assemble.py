@@ -1,0 +1,269 @@
+"""What a training run is made of: tasks, frozen engines, policies and their engines."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tacit.api.engine import Account
+from tacit.config import Config, TeamConfig
+from tacit.engine.base import Engine, TrainedEngine
+from tacit.engine.chat import chat_of
+from tacit.engine.factory import open_engine
+from tacit.engine.fitness import check_chat
+from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.load import LoadedModel, load_model
+from tacit.engine.local import LocalEngine
+from tacit.errors import ConfigError
+from tacit.grading.judge import Grader
+from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
+from tacit.learn.rollouts import check_arms
+from tacit.learn.update import Updater
+from tacit.run.opening import grader_of, tasks_of, teams_of
+from tacit.tasks import check_trainable, drop_leaks
+from tacit.team.roster import Roster, build_roster, check_team
+from tacit.types import Task
+
+
+@dataclass(slots=True, eq=False)
+class Cast:
+    """What plays: a team in its seats, with trainable weights for those that learn."""
+
+    team: TeamConfig
+    roster: Roster
+    names: dict[str, str]
+    """Trained role → the policy it speaks by."""
+    policies: dict[str, Policy]
+    trained_engines: list[TrainedEngine]
+    frozen: dict[str, LoadedModel]
+    engines: dict[str, Engine]
+    """Frozen, by model: for teams that a run is compared with."""
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """Everything that exists while a run trains."""
+
+    config: Config
+    team: TeamConfig
+    roster: Roster
+    train_tasks: list[Task]
+    test_tasks: list[Task]
+    dropped_leaks: int
+    policies: dict[str, Policy]
+    updaters: dict[str, Updater]
+    trained_engines: list[TrainedEngine]
+    frozen: dict[str, LoadedModel]
+    fingerprints: dict[str, str]
+    roles: dict[str, str]
+    """Agent name → role, of the trained ones."""
+    engines: dict[str, Engine]
+    """Frozen, by model: for teams that a run is compared with."""
+    grader: Grader
+
+
+def check_training(config: Config) -> TeamConfig:
+    """Everything that can be refused before a model loads."""
+    if config.team is None:
+        raise ConfigError("nothing to train: the config has no `team:`")
+    if config.train_tasks is None:
+        raise ConfigError("nothing to train on: add `train_tasks:`")
+    check_team(config.team)
+    check_arms(config.team, config.silence)
+    teams_of(config)
+    policy_names(config, config.team)
+    for role, agent in config.team.agents.items():
+        if agent.trained and (agent.top_p != 1.0 or agent.top_k != 0):
+            raise ConfigError(
+                f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
+                "since anything else biases the ratio the loss is made of"
+            )
+        if agent.trained and config.model_named(agent.model).dtype == "float16":
+            raise ConfigError(
+                f"models.{agent.model}.dtype: gradients vanish in float16; train in bfloat16"
+            )
+        if agent.trained and agent.temperature not in (None, 1.0):
+            raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
+    check_trainable(
+        config.train_tasks.name,
+        config.train_tasks.split,
+        allow_canaried=config.train_tasks.allow_canaried,
+    )
+    if config.reward.shape == "multiplicative" and config.budget.tokens:
+        raise ConfigError(
+            "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
+        )
+    _check_price(config)
+    return config.team
+
+
+def _check_price(config: Config) -> None:
+    """Talk is priced in tokens or in money, never in both."""
+    shape, budget = config.reward.shape, config.budget
+    if shape == "priced" and not (config.prices and budget.money):
+        raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
+    if shape == "priced" and budget.tokens:
+        raise ConfigError("reward.shape: `priced` charges money, so it cannot hold budget.tokens")
+    if budget.money and shape != "priced":
+        raise ConfigError("budget.money: only `reward.shape: priced` holds it")
+
+
+@asynccontextmanager
+async def open_cast(
+    config: Config,
+    team: TeamConfig,
+    given: Mapping[str, Engine] | None = None,
+    account: Account | None = None,
+) -> AsyncIterator[Cast]:
+    """Load models and build policies, without any data; close it all at the end.
+
+    `given` speaks for its roles instead of their own models.
+    """
+    given = given or {}
+    engines: dict[str, Engine] = {}
+    loaded: dict[str, LoadedModel] = {}
+    trained_engines: dict[str, TrainedEngine] = {}
+    try:
+        for name in _models(config, team, given):
+            engines[name] = _open(name, config, team, loaded, account)
+        names = policy_names(config, team)
+        models = dict.fromkeys(team.agents[role].model for role in names)
+        for name in models:
+            if name not in loaded:
+                loaded[name] = _load(name, config)
+        if all(one.module.device.type == "cpu" for one in loaded.values()):
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        bases = {role: loaded[team.agents[role].model] for role in names}
+        policies = build_policies(names, bases, config.policy, config.seed)
+        for name, policy in policies.items():
+            trained_engines[name] = _serve(policy, config, engines)
+        by_role: dict[str, Engine] = {
+            role: trained_engines[names[role]] if role in names else engines[agent.model]
+            for role, agent in team.agents.items()
+            if role not in given
+        }
+        with undisturbed():
+            yield Cast(
+                team=team,
+                roster=build_roster(team, by_role | dict(given)),
+                names=names,
+                policies=policies,
+                trained_engines=list(trained_engines.values()),
+                frozen=loaded,
+                engines=engines,
+            )
+    finally:
+        for engine in (*trained_engines.values(), *engines.values()):
+            await engine.close()
+
+
+@asynccontextmanager
+async def open_stage(config: Config, account: Account | None = None) -> AsyncIterator[Stage]:
+    """Load models and data, build policies, and close it all at the end."""
+    team = check_training(config)
+    assert config.train_tasks is not None
+    test_tasks = tasks_of(config.tasks, config.judge)
+    train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
+    if not train_tasks:
+        raise ConfigError("train_tasks: every task is also among the held-out tasks")
+    async with open_cast(config, team, account=account) as cast:
+        told = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
+        for model in cast.frozen.values():
+            check_chat(chat_of(model), system=told)
+        yield Stage(
+            config=config,
+            team=team,
+            roster=cast.roster,
+            train_tasks=train_tasks,
+            test_tasks=test_tasks,
+            dropped_leaks=leaks,
+            policies=cast.policies,
+            updaters={name: _updater(p, config, team) for name, p in cast.policies.items()},
+            trained_engines=cast.trained_engines,
+            frozen=cast.frozen,
+            fingerprints={name: fingerprint(model.module) for name, model in cast.frozen.items()},
+            roles={a.name: a.role for a in cast.roster.agents if a.role in cast.names},
+            engines=cast.engines,
+            grader=grader_of(config, cast.engines),
+        )
+
+
+def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
+    """Whatever speaks with weights as they come, and what adapters are trained on."""
+    models = [
+        agent.model
+        for role, agent in team.agents.items()
+        if role not in given and not (agent.trained and _apart(config, agent.model))
+    ]
+    models += [agent.model for one in config.teams.values() for agent in one.agents.values()]
+    return list(dict.fromkeys([*models, *([config.judge.model] if config.judge else [])]))
+
+
+def _apart(config: Config, model: str) -> bool:
+    """Whether vLLM serves trained weights that have nothing in common with the frozen ones."""
+    return config.policy.kind == "full" and config.model_named(model).engine == "vllm"
+
+
+def _open(
+    name: str,
+    config: Config,
+    team: TeamConfig,
+    loaded: dict[str, LoadedModel],
+    account: Account | None,
+) -> Engine:
+    model = config.model_named(name)
+    if model.engine == "api":
+        return open_engine(name, model, account)
+    if model.engine == "vllm":
+        from tacit.vllm.weight_sync import serve_base
+
+        return serve_base(name, config, policy_names(config, team), team)
+    loaded[name] = _load(name, config)
+    return LocalEngine(loaded[name], rows=model.rows, context=model.context)
+
+
+def _load(name: str, config: Config) -> LoadedModel:
+    model = config.model_named(name)
+    return load_model(model.path, name=name, device=model.device, dtype=model.dtype)
+
+
+def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> TrainedEngine:
+    model = config.model_named(policy.base.name)
+    if model.engine == "vllm":
+        from tacit.vllm.weight_sync import serve_policy
+
+        return serve_policy(policy, model, engines.get(policy.base.name))
+    return LocalEngine(
+        policy.loaded,
+        policy=policy.name,
+        rows=model.rows,
+        context=model.context,
+        activate=policy.on,
+    )
+
+
+def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
+    module: Any = policy.loaded.module
+    if config.train.gradient_checkpointing:
+        module.gradient_checkpointing_enable({"use_reentrant": False})
+    return Updater(
+        policy=policy,
+        loss=config.loss,
+        silence=config.silence,
+        schedule=config.optimizer,
+        steps=config.train.steps,
+        updates=config.train.updates,
+        microbatch_tokens=config.train.microbatch_tokens,
+        max_length=max(agent.max_tokens for agent in team.agents.values() if agent.trained),
+    )
+
+
+def spread(stage: Stage) -> Mapping[str, int]:
+    """How many weights learn, by policy."""
+    return {
+        name: sum(weight.numel() for weight in policy.parameters.values())
+        for name, policy in stage.policies.items()
+    }

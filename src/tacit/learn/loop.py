@@ -1,0 +1,421 @@
+"""The training loop: play, judge, update, price, log; evaluate and save now and then.
+
+A run is its folder: what it writes there is the `journal`'s, where it stands is its `state`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tacit.economy.budget import (
+    DualSettings,
+    check_budget,
+    start_dual,
+    step_dual,
+    unreachable,
+)
+from tacit.economy.meter import Meter
+from tacit.economy.reward import Multipliers
+from tacit.errors import SpendCap
+from tacit.evaluation.measure import evaluate_team, summarise
+from tacit.learn.advantage import Difficulty, difficulty
+from tacit.learn.arms import Played
+from tacit.learn.assemble import Stage
+from tacit.learn.checkpoint import Checkpoints, reading
+from tacit.learn.credit import Batch, CreditSettings, credit
+from tacit.learn.journal import REPLAYED, Journal
+from tacit.learn.learners import Learners
+from tacit.learn.metrics import empty_share, step_metrics, untrained_silence
+from tacit.learn.policy import check_frozen
+from tacit.learn.rollouts import Player, fixed_tokens, make_player
+from tacit.learn.silence import Warmup, step_warmup
+from tacit.learn.state import State
+from tacit.learn.task_sampler import TaskSampler
+from tacit.learn.terms import credit_settings, dual_settings
+from tacit.learn.track import Fan
+from tacit.learn.update import Updated
+from tacit.learn.weights import Weights
+from tacit.rollout import NO_CAP, Cap
+from tacit.run.folder import RunFolder
+from tacit.run.opening import prices_of
+from tacit.types import Episode, Task
+
+NEVER_CHARGED = (
+    "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
+    "and the choice to speak is not trained"
+)
+NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
+EMPTY = "the trained agents' messages have become empty"
+"""How the reasons to stop begin that a setting can lift."""
+OVER_BUDGET = 1.1
+"""A checkpoint may cost so much of its budget and still count as within it."""
+
+
+@dataclass(slots=True, eq=False)
+class Trainer:
+    stage: Stage
+    run: RunFolder
+    on_step: Callable[[dict[str, float]], None] = lambda numbers: None
+    on_note: Callable[[str], None] = lambda sentence: None
+    pause: Callable[[], bool] = lambda: False
+    """Asked before each step: True saves and stops, and the same command goes on from there."""
+    enough: Callable[[], str | None] = lambda: None
+    """Asked before each step: why training ends here, to be evaluated like any other end."""
+    cap: Cap = NO_CAP
+    """What may be spent: looked at before each step, and each episode outside of steps."""
+    start: Weights | None = None
+    """What a new run begins with, where that is not the models' own weights."""
+    state: State = field(init=False)
+    player: Player = field(init=False)
+    meter: Meter = field(init=False)
+    checkpoints: Checkpoints = field(init=False)
+    sampler: TaskSampler = field(init=False)
+    duals: dict[str, DualSettings] = field(init=False)
+    credit_settings: CreditSettings = field(init=False)
+    learners: Learners = field(init=False)
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.stage.config
+        stage, self.meter = self.stage, Meter()
+        self.player = make_player(
+            stage.roster, stage.grader, config, stage.team, on_episode=self.meter.add
+        )
+        self.learners = Learners(stage)
+        self.checkpoints = Checkpoints(self.run.path / "checkpoints")
+        self.duals = dual_settings(self.stage)
+        self.credit_settings = credit_settings(self.stage)
+        silence = config.silence
+        warmup = Warmup(
+            limit=silence.warmup_steps if self.player.silent_plays else 0, gain=silence.warmup_gain
+        )
+        duals = {n: start_dual(s, warming=not warmup.over) for n, s in self.duals.items()}
+        self.state = State(duals=duals, warmup=warmup)
+        self.sampler = TaskSampler(self.stage.train_tasks, config.seed)
+
+    async def train(self) -> State:
+        """Run to the last step, from wherever the folder's last checkpoint left off."""
+        config = self.stage.config
+        resumed = await self._resume()
+        if not resumed:
+            if self.start:
+                await self.start.put_into(
+                    self.stage.policies.values(), self.stage.trained_engines, version=0
+                )
+                self.on_note(f"beginning with the weights of {self.start.folder}")
+            await self.probe()
+            if self.state.warmup.limit >= config.train.steps:
+                self.on_note(NEVER_CHARGED)
+        elif self.state.stopped:
+            self.on_note(f"stopped after step {self.state.step}: {self.state.stopped}")
+        elif self.state.step:
+            done = self.state.step == config.train.steps
+            self.on_note(f"{'done' if done else 'going on'} after step {self.state.step}")
+            self._say_schedule()
+        origin = {"from": str(self.start.folder.resolve())} if self.start and not resumed else {}
+        self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
+        tree = config.model_dump(mode="json")
+        folder = str(self.run.path / "tracker")
+        trackers = Fan(config.train.trackers, config.name, folder, tree)
+        self.journal = Journal(self.run, self.meter, trackers, self.on_step)
+        if not resumed:
+            await self._evaluate()
+            self._save()
+        elif self.state.owed:
+            await self._evaluate_or_owe()
+            self._save()
+        while self.state.step < self.stage.config.train.steps and not self.state.stopped:
+            if self.pause():
+                self._save()
+                break
+            if reason := self.enough():
+                await self._end(reason)
+                break
+            if reason := self.cap.reached():
+                self._save()
+                raise SpendCap(reason)
+            await self._step()
+            if self.run.take("save"):
+                self._save()
+        check_frozen(self.stage.fingerprints, self.stage.frozen)
+        trackers.close()
+        return self.state
+
+    async def _end(self, reason: str) -> None:
+        self.state.stopped = reason
+        every = self.stage.config.train.evaluate_every
+        if not every or self.state.step % every:
+            await self._evaluate_or_owe()
+        self._save()
+
+    async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Played], float, float]:
+        """Play tasks and learn from them without keeping anything; with seconds of each."""
+        began = time.perf_counter()
+        played = await self.player.play(tasks, step=1, cap=self.cap)
+        rolled = time.perf_counter()
+        batch = credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
+        await self.learners.update(batch, train_choice=self.state.warmup.over)
+        return played, rolled - began, time.perf_counter() - rolled
+
+    async def _step(self) -> None:
+        began = time.perf_counter()
+        with self._saved():
+            groups = await self._play(self.state.step + 1)
+        rolled, failed = time.perf_counter(), tuple(self.meter.failed)
+        batch = credit(groups, self.stage.roles, self._multipliers(), self.credit_settings)
+        updated = await _finished(self.learners.update(batch, train_choice=self.state.warmup.over))
+        self.state.step += 1
+        self.state.dropped += len(failed)
+        numbers = self._numbers(batch, updated) | {"episodes/dropped": len(failed)}
+        self._control(batch)
+        self._guard(batch, updated)
+        train = self.stage.config.train
+        times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
+        self.journal.failed(self.state.step, failed)
+        if train.save_episodes:
+            self.journal.played(self.state.step, batch)
+        self.journal.line(self.state.step, numbers, times)
+        last = self.state.step == train.steps or bool(self.state.stopped)
+        due = train.evaluate_every and self.state.step % train.evaluate_every == 0
+        if due or last:
+            await self._evaluate_or_owe()
+        if due or last or self.state.step % train.checkpoint_every == 0:
+            self._save()
+
+    async def _play(self, step: int) -> list[Played]:
+        """A step's groups; dead ones are replaced where dynamic sampling is on."""
+        train = self.stage.config.train
+        self.meter.failed.clear()
+        tasks = self.sampler.take(train.tasks_per_step)
+        played, seen = await self.player.play(tasks, step), {task.id for task in tasks}
+        for _ in range(train.dynamic_sampling):
+            alive = [group for group in played if _teaches(group)]
+            # a task played again in the same step would draw the same episodes
+            others = self.sampler.take(len(played) - len(alive), besides=seen)
+            if not others:
+                break
+            played = alive + await self.player.play(others, step)
+            seen |= {task.id for task in others}
+        self.state.position = self.sampler.position
+        return played
+
+    def _multipliers(self) -> Multipliers:
+        if not self.state.warmup.over:
+            return Multipliers(free=True)
+        value = {name: dual.value for name, dual in self.state.duals.items()}
+        return Multipliers(
+            tokens=value.get("money", value.get("tokens", 0.0)),
+            turns=value.get("turns", 0.0),
+            repetition=self.stage.config.reward.repetition,
+        )
+
+    def _control(self, batch: Batch) -> None:
+        """Move the warm-up and the prices on by one step."""
+        gains = [group.gain for group in batch.groups if group.gain is not None]
+        gap = -sum(gains) / len(gains) if gains else None
+        if not self.state.warmup.over:
+            self.state.warmup = step_warmup(self.state.warmup, gap)
+        for name, settings in self.duals.items():
+            cost = sum(getattr(group, name) for group in batch.groups) / len(batch.groups)
+            warming = not self.state.warmup.over
+            dual = step_dual(self.state.duals[name], cost, settings, warming=warming)
+            self.state.duals[name] = dual
+            sentence = unreachable(dual, settings)
+            if sentence and dual.at_ceiling == settings.patience:
+                self.on_note(sentence)
+
+    def _guard(self, batch: Batch, updated: Mapping[str, Updated]) -> None:
+        """Stop with a reason rather than go on with a run that cannot recover."""
+        train = self.stage.config.train
+        signal = any(row.advantage for row in batch.rows) or (
+            self.state.warmup.over and any(choice.gain for choice in batch.choices)
+        )
+        self.state.dead = 0 if signal else self.state.dead + 1
+        if self.state.dead >= train.dead_steps:
+            self.state.stopped = f"{NO_SIGNAL} {self.state.dead} steps"
+        self.state.empty = empty_share(batch.groups)
+        if self.state.empty >= train.empty_share:
+            self.state.stopped = EMPTY
+        if updated and all(one.dropped and not one.stats for one in updated.values()):
+            self.state.stopped = "no micro-batch of the step had a finite loss and gradient"
+        if self.state.stopped:
+            self.on_note(f"stopped: {self.state.stopped}")
+
+    def _numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
+        numbers = step_metrics(batch.groups)
+        for name, dual in self.state.duals.items():
+            numbers[f"budget/{name}"] = self.duals[name].budget
+            numbers[f"lambda/{name}"] = dual.value
+        numbers["silence/warming"] = float(not self.state.warmup.over)
+        numbers |= self.learners.numbers(batch, updated)
+        return numbers
+
+    async def probe(self) -> list[Episode]:
+        """Play tasks in silence, and refuse a budget that no team could learn to keep."""
+        if not (self.duals and self.player.choosing):
+            return []
+        silent = await self.player.play_silent(self.stage.train_tasks[:16], self.cap)
+        for name, settings in self.duals.items():
+            if name != "money" and not settings.fixed:
+                costs = [
+                    fixed_tokens(e) if name == "tokens" else e.turns for e in silent if e.grade
+                ]
+                check_budget(name, settings.budget, sum(costs) / max(1, len(costs)))
+        return silent
+
+    async def _evaluate_or_owe(self) -> None:
+        """Evaluate the last step; told to end meanwhile, save that this is still to be done."""
+        self.state.owed = True
+        with self._saved():
+            await self._evaluate()
+
+    async def _evaluate(self) -> None:
+        """Held-out tasks, the policy choosing alone and greedily; remember the best."""
+        config, step = self.stage.config, self.state.step
+        began = time.perf_counter()
+        name = f"eval-{step:06d}"
+        episodes = await evaluate_team(
+            name, self.stage.roster, self.stage.test_tasks, config.evaluation, self.run,
+            seed=config.seed, grader=self.stage.grader, on_episode=self.meter.add,
+            cap=self.cap,
+        )  # fmt: skip
+        summary = summarise(
+            name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)
+        )
+        self.run.write_json(f"evals/{name}.json", summary.to_json())
+        turns = [episode.turns for episode in episodes if episode.grade]
+        numbers = {
+            "eval/accuracy": summary.accuracy.mean,
+            "eval/tokens": summary.generated.mean,
+            "eval/turns": sum(turns) / max(1, len(turns)),
+        }
+        self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
+        for sentence in untrained_silence(episodes) if not step else ():
+            self.on_note(sentence)
+        self._remember(numbers)
+        self.state.owed = False
+
+    def _remember(self, numbers: Mapping[str, float]) -> None:
+        """Within the budgets first, then accuracy, then fewer tokens."""
+        tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
+        rank = [self._within(tokens, turns), numbers["eval/accuracy"], -tokens]
+        if self.state.best is None or rank > self.state.best["rank"]:
+            self.state.best = {"step": self.state.step, "rank": rank, "turns": turns}
+            self.state.worse = 0
+            return
+        self.state.worse += 1
+        patience = self.stage.config.train.patience
+        if patience and self.state.worse >= patience:
+            self.state.stopped = f"{NO_BETTER} {patience}"
+            self.on_note(f"stopped: {self.state.stopped}")
+
+    def _within(self, tokens: float, turns: float) -> bool:
+        """Under fixed prices a budget is but the unit they are counted in."""
+        budget = self.stage.config.budget
+        spent = ((tokens, budget.tokens), (turns, budget.turns))
+        fixed = budget.control == "fixed"
+        return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
+
+    def _still_stopped(self) -> bool:
+        """Whether what stopped the run would stop it under today's settings too."""
+        train, reason = self.stage.config.train, self.state.stopped or ""
+        if reason.startswith(NO_BETTER):
+            return 0 < train.patience <= self.state.worse
+        if reason == EMPTY:
+            return self.state.empty >= train.empty_share
+        return not reason.startswith(NO_SIGNAL) or self.state.dead >= train.dead_steps
+
+    def _say_schedule(self) -> None:
+        """A run that goes on for longer or shorter than planned takes up the new plan's rate."""
+        config = self.stage.config
+        before, now = self.run.changes(config).get("train.steps", (0, 0))
+        if before != now and config.optimizer.schedule != "constant":
+            rate = next(iter(self.stage.updaters.values())).learning_rate()
+            self.on_note(
+                f"train.steps was {before}: the {config.optimizer.schedule} schedule now ends at "
+                f"step {now}, so the learning rate goes on at {rate:.3g}"
+            )
+
+    def _save(self) -> None:
+        sizes = {name: _size(self.run.path / name) for name in REPLAYED}
+        state = {**self.state.to_json(), "sizes": sizes}
+        self.checkpoints.save(self.state.step, state, self.stage.updaters)
+        if self.state.best and self.state.best["step"] == self.state.step:
+            self.checkpoints.point("best", self.state.step)
+
+    @contextmanager
+    def _saved(self) -> Iterator[None]:
+        """Inside, the state stays that of the last whole step; a run that is stopped saves it."""
+        try:
+            yield
+        except (SpendCap, asyncio.CancelledError):
+            self._save()
+            self.on_note(f"saved after step {self.state.step}")
+            raise
+
+    async def _resume(self) -> bool:
+        """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
+        self.checkpoints.sweep()
+        last = self.checkpoints.step("last")
+        if last is None:
+            for name in REPLAYED:
+                self.run.cut(name, 0)
+            return False
+        tree = self.checkpoints.load(last, self.stage.updaters)
+        with reading(self.checkpoints.folder / f"step-{last:06d}"):
+            self.state = State.from_json(tree)
+            if not self._still_stopped():
+                self.state.stopped = None
+            if self.state.best:  # as it is judged today, whatever it was when it was saved
+                rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
+                self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
+            sizes = {name: _natural(tree["sizes"].get(name, 0)) for name in REPLAYED}
+        for name, size in sizes.items():
+            self.run.cut(name, size)
+        self.sampler.position = self.state.position
+        for engine in self.stage.trained_engines:
+            async with engine.paused():
+                await engine.refresh(self.state.step)
+        if self.state.best and self.state.best["step"] == last:
+            self.checkpoints.point("best", last)
+        return True
+
+
+async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, Updated]:
+    """Its result also where we are cancelled meanwhile, which then comes at the next wait."""
+    task, me, told = asyncio.ensure_future(work), asyncio.current_task(), 0
+    assert me is not None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            told += 1
+    for _ in range(told):
+        me.uncancel()
+    if told:
+        me.cancel()  # once is enough, and what asyncio.run takes for Ctrl-C
+    return task.result()
+
+
+def _teaches(group: Played) -> bool:
+    """Whether its messages differ in what they earn, or speaking from silence."""
+    spoken, silent = (
+        [episode.grade.reward for episode in arm if episode.grade]
+        for arm in (group.spoken, group.silent)
+    )
+    return difficulty(spoken) is Difficulty.MIXED or bool(silent and fmean(silent) != fmean(spoken))
+
+
+def _natural(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no size of a file")
+    return value
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,123 @@
+"""Trained weights out of a run folder: a team that plays with them, a run that begins with them."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.api.engine import Account
+from tacit.config import Config, PolicyConfig, TeamConfig
+from tacit.engine.base import Engine, TrainedEngine
+from tacit.errors import ConfigError
+from tacit.learn.assemble import Cast, open_cast
+from tacit.learn.checkpoint import POINTERS, Checkpoints
+from tacit.learn.policy import Policy, policy_names
+from tacit.run.folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One checkpoint of some run."""
+
+    checkpoints: Path
+    step: int
+
+    @classmethod
+    def find(cls, text: str | Path) -> "Weights":
+        """`RUN` (its best, or its last where none is best), `RUN:best`, `RUN:last`, or the folder
+        of a checkpoint."""
+        place, _, which = str(text).rpartition(":")
+        if which not in POINTERS or Path(text).exists():
+            place, which = str(text), ""
+        folder = Path(place)
+        if not which and (folder / "state.json").exists():
+            return cls(folder.parent, _step(folder))
+        checkpoints = Checkpoints(folder / "checkpoints")
+        found = [checkpoints.step(one) for one in ([which] if which else ("best", "last"))]
+        step = next((one for one in found if one is not None), None)
+        if step is None:
+            raise ConfigError(
+                f"`{text}` has no checkpoint: name a run that was trained (RUN, RUN:best or "
+                "RUN:last), or the folder of a checkpoint (RUN/checkpoints/step-000040)"
+            )
+        return cls(checkpoints.folder, step)
+
+    @property
+    def folder(self) -> Path:
+        return self.checkpoints / f"step-{self.step:06d}"
+
+    def check(self, config: Config, team: TeamConfig) -> None:
+        """Refuse, before a model loads, weights that a run's policies cannot begin with."""
+        for name in {*policy_names(config, team).values()}:
+            if not (self.folder / f"policy-{name}.safetensors").exists():
+                raise ConfigError(
+                    f"{self.folder} has no weights called `{name}`: train the same roles with the "
+                    "same policy.share"
+                )
+        run = self.checkpoints.parent
+        if not (run / "config.json").exists():
+            return
+        _, before = RunFolder.existing(run)
+        if _shape(before.policy) != _shape(config.policy):
+            raise ConfigError(
+                f"{self.folder} was trained with another `policy` section: use the same one, or "
+                f"train what `tacit export {run} --merged` writes as a model of its own"
+            )
+        if config.policy.kind == "lora" and before.team:
+            old, new = _bases(before, before.team), _bases(config, team)
+            if any(old.get(name) != base for name, base in new.items()):
+                raise ConfigError(
+                    f"{self.folder} was trained on {', '.join(sorted({*old.values()}))}, not on "
+                    f"{', '.join(sorted({*new.values()}))}: adapters need the model they grew on"
+                )
+
+    async def put_into(
+        self, policies: Iterable[Policy], engines: Iterable[TrainedEngine], *, version: int
+    ) -> None:
+        """Let policies and their engines go on with these weights."""
+        checkpoints = Checkpoints(self.checkpoints)
+        checkpoints.state(self.step)
+        for policy in policies:
+            checkpoints.load_policy(self.step, policy)
+        for engine in engines:
+            async with engine.paused():
+                await engine.refresh(version)
+
+
+@asynccontextmanager
+async def open_trained(
+    config: Config,
+    folder: Path,
+    given: Mapping[str, Engine] | None = None,
+    account: Account | None = None,
+) -> AsyncIterator[Cast]:
+    """Open a run's team with the weights of its best checkpoint, or its last where none is best.
+
+    No task is read. `given` speaks for its roles instead of their own models.
+    """
+    if config.team is None:
+        raise ConfigError(f"`{folder}` has no `team:`")
+    weights = Weights.find(folder)
+    async with open_cast(config, config.team, given, account) as cast:
+        await weights.put_into(cast.policies.values(), cast.trained_engines, version=weights.step)
+        yield cast
+
+
+def _step(folder: Path) -> int:
+    number = folder.name.removeprefix("step-")
+    if not number.isdecimal():
+        raise ConfigError(f"`{folder}` is no checkpoint: its name must be step- and a number")
+    return int(number)
+
+
+def _shape(policy: PolicyConfig) -> dict[str, object]:
+    """What saved weights must agree in to mean the same."""
+    return policy.model_dump(exclude={"share"}) if policy.kind == "lora" else {"kind": "full"}
+
+
+def _bases(config: Config, team: TeamConfig) -> dict[str, str]:
+    """Policy → the name of its base model's folder, which may have moved since."""
+    return {
+        name: Path(config.model_named(team.agents[role].model).path).name
+        for role, name in policy_names(config, team).items()
+    }

@@ -1,0 +1,1 @@
+"""Code that models write, run in isolation and graded by its tests. Linux only."""

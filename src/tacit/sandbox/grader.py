@@ -1,0 +1,121 @@
+"""Grades Python answers (HumanEval, MBPP, your own) by running the benchmark's own tests.
+
+Tests and solution run in two sandboxes that share nothing but one line of plain values. The tests'
+side calls the solution's functions through stand-ins, compares what comes back, and alone writes
+the verdict. So the solution's process holds no test, no expected value, no verdict and no secret:
+a solution that exits, prints the success line, patches builtins, `assert` or the grader, installs
+trace functions or exit handlers, answers with an object that equals everything, or kills its
+parent gets no further than wrong values. Pairs of processes run as many at a time as there are
+processors.
+
+Not covered: a solution that recognises the arguments and returns memorised answers (MBPP shows its
+tests to the model), or that changes its arguments in place before the tests compare with them, as
+any Python function may. Tests that pass a function, or anything else that is not plain data, are an
+error, not a wrong answer. Two objects of the solution's own classes are equal to the tests only if
+they are the same object. Tests and solutions have Python and the installed packages, nothing else.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import weakref
+from dataclasses import replace
+
+from tacit.errors import GradingError
+from tacit.grading.reading import extract
+from tacit.sandbox import run as sandbox
+from tacit.sandbox.rules import inside_source
+from tacit.sandbox.run import Limits, Method, Outcome, Result
+from tacit.types import Grade, Task
+
+LIMITS = Limits()
+
+
+async def grade(
+    task: Task, text: str, *, limits: Limits = LIMITS, method: Method | None = None
+) -> Grade:
+    """Right if the task's tests pass; a crash, a timeout or a forbidden act is a wrong answer."""
+    data = _data(task)
+    answer = extract(text, data["entry_point"])
+    async with _slot():
+        verdict, note = await _examine(data | {"answer": answer}, limits, method)
+    if verdict == "broken":
+        raise GradingError(f"the tests of this task cannot be run: {note}")
+    right = verdict == "passed"
+    return Grade(reward=float(right), right=right, answer=answer, note=note)
+
+
+def _data(task: Task) -> dict[str, str]:
+    data = {key: task.data.get(key, "") for key in ("prompt", "tests", "entry_point")}
+    for key, value in data.items():
+        if not isinstance(value, str):
+            raise GradingError(f"data.{key} must be text, not {value!r:.80}")
+    if not data["tests"].strip():
+        raise GradingError("data.tests is empty, so every answer would be right: add the tests")
+    return data
+
+
+_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _slot() -> asyncio.Semaphore:
+    """As many pairs at a time as this process has processors, per event loop."""
+    processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    return _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(processors))
+
+
+async def _examine(job: dict[str, str], limits: Limits, method: Method | None) -> tuple[str, str]:
+    method = method or (await sandbox.chosen()).method
+    ours, theirs = (end.detach() for end in socket.socketpair())
+    # The examiner waits longer, so that the candidate's own ending is what gets reported.
+    patient = replace(limits, wall_seconds=limits.wall_seconds + 5)
+    candidate = asyncio.create_task(_run("candidate", job, "answer", theirs, limits, method))
+    try:
+        verdict, note = _verdict(await _run("examiner", job, "tests", ours, patient, method))
+        if verdict == "ended":
+            await asyncio.wait({candidate}, timeout=2)
+            note = _why_ended(candidate.result(), limits) if candidate.done() else note
+        return verdict, note
+    finally:
+        candidate.cancel()
+        await asyncio.gather(candidate, return_exceptions=True)
+
+
+async def _run(
+    side: str, job: dict[str, str], part: str, fd: int, limits: Limits, method: Method
+) -> Result:
+    """One of the two programs; neither is given the other's part of the job."""
+    shared = {"prompt": job["prompt"], "entry_point": job["entry_point"], "fd": fd}
+    modules = {"tacit.sandbox.inside.wire": inside_source("wire")}
+    payload = json.dumps(shared | {part: job[part]})
+    return await sandbox.run(
+        inside_source(side), payload, modules=modules, fds=(fd,), limits=limits, method=method
+    )
+
+
+def _verdict(examiner: Result) -> tuple[str, str]:
+    if examiner.outcome is Outcome.OK:
+        said = json.loads(examiner.stdout)
+        return said["status"], said["note"]
+    if examiner.outcome in (Outcome.TIMEOUT, Outcome.MEMORY):
+        return "failed", f"{examiner.outcome} in the tests, on what the solution returned"
+    raise GradingError(
+        f"the process that runs the tests ended with {examiner.outcome} ({examiner.code}): "
+        f"{examiner.stderr.strip()[-300:]}"
+    )
+
+
+def _why_ended(candidate: Result, limits: Limits) -> str:
+    notes = {
+        Outcome.TIMEOUT: f"timeout after {limits.cpu_seconds} s of processor time "
+        f"or {limits.wall_seconds:g} s on the clock",
+        Outcome.MEMORY: f"memory: more than {limits.memory_mb} MB",
+        Outcome.OUTPUT: f"output: more than {limits.output_kb} kB printed",
+        Outcome.KILLED: f"killed: the solution's process died of a signal ({candidate.code})",
+    }
+    exited = f"exit: the solution ended its process with code {candidate.code}"
+    return notes.get(candidate.outcome, exited)

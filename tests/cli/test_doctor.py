@@ -1,0 +1,179 @@
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.cli.doctor import run_doctor
+from tacit.cli.doctor.model import MODEL_CHECKS, Patient
+from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
+from tacit.engine.chat import Chat
+from tacit.engine.load import POCKET_FOLDER
+from tacit.engine.local import LocalEngine
+from tacit.errors import Unfit
+from tests.helpers.tiny_models import tiny_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(POCKET_FOLDER, tmp_path / "model"))
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def config_of(**model: Any) -> Config:
+    team = TeamConfig(agents={"actor": AgentConfig(model="mine")})
+    return Config(models={"mine": ModelConfig(**model)}, team=team)
+
+
+async def report(config: Config, capsys: pytest.CaptureFixture[str]) -> tuple[bool, list[str]]:
+    well = await run_doctor(config)
+    return well, capsys.readouterr().out.splitlines()
+
+
+async def test_the_pocket_model_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    well, lines = await report(Config(), capsys)
+    assert well and "0 failed" in lines[-1]
+    for check in MODEL_CHECKS:
+        assert any(line.startswith(f"ok   pocket: {check}: ") for line in lines), check
+    assert any(line.startswith("ok   mathematics: ") for line in lines)
+
+
+async def test_a_folder_without_a_chat_template_is_named_with_its_fix(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "chat_template.jinja").unlink()
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if line.startswith("fail")]
+    assert not well and "no chat template" in line and "fix: " in line
+
+
+async def test_a_tokenizer_without_end_of_sequence_is_named_with_its_fix(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(folder / "tokenizer_config.json", eos_token=None)
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if line.startswith("fail")]
+    assert not well and "no end-of-sequence token" in line and "fix: " in line
+
+
+async def test_an_end_that_no_answer_has_is_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(folder / "tokenizer_config.json", eos_token="<|pad|>")
+    change(folder / "generation_config.json", eos_token_id=0)
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if line.startswith("fail")]
+    assert not well and "end of an answer" in line and "set `eos_token`" in line
+
+
+async def test_a_generation_prompt_that_rewrites_the_prompt_is_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = folder / "chat_template.jinja"
+    template.write_text("{% if add_generation_prompt %}answer{% endif %}" + template.read_text())
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert not well
+    assert any("chat template: the generation prompt changes" in line for line in lines)
+
+
+async def test_a_tokenizer_that_changes_texts_cannot_keep_silence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strip = {"type": "Replace", "pattern": {"String": "<silent>"}, "content": "silent"}
+    lower = {"type": "Sequence", "normalizers": [strip, {"type": "Lowercase"}]}
+    change(folder / "tokenizer.json", normalizer=lower)
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert not well
+    assert any(line.startswith("warn mine: tokenizer: 'What is") for line in lines)
+    assert any("fail mine: silence: the silence marker <silent>" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (
+            "{% for message in messages %}",
+            "{% for message in messages if message['role'] != 'system' %}",
+            "fail mine: system message: the chat template drops system messages",
+        ),
+        (
+            "{{ '<|im_start|>assistant\\n' }}",
+            "",
+            "fail mine: chat template: no generation prompt opens the answer",
+        ),
+        (
+            "{% for message in messages %}",
+            "{{ strftime_now('%H:%M') }}{% for message in messages %}",
+            "fail mine: clock: the chat template writes the time of day",
+        ),
+        (
+            "{% for message in messages %}",
+            "{{ strftime_now('%d %b %Y') }}{% for message in messages %}",
+            "warn mine: clock: the chat template writes the date",
+        ),
+    ],
+)
+async def test_a_template_that_would_make_numbers_wrong_is_named(
+    old: str, new: str, found: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = folder / "chat_template.jinja"
+    assert old in template.read_text()
+    template.write_text(template.read_text().replace(old, new))
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert well is found.startswith("warn")
+    assert next(line for line in lines if not line.startswith("ok ")).startswith(found)
+
+
+async def test_an_end_of_its_own_does_not_hide_what_silence_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a conversion wrote it: the tokenizer names an end that the template never writes."""
+    change(folder / "tokenizer_config.json", eos_token="<|pad|>")
+    well, lines = await report(config_of(path=str(folder)), capsys)
+    assert well
+    (line,) = [line for line in lines if "end of an answer" in line]
+    assert "<|im_end|>, as the template has it; the tokenizer's own is <|pad|>" in line
+    (line,) = [line for line in lines if "the choice to be silent" in line]
+    assert "π(silence) is " in line and "greedily it says " in line
+
+
+async def test_an_engine_that_serves_other_weights_is_found() -> None:
+    served, trained = tiny_model(seed=0), tiny_model(seed=1)
+    engine = LocalEngine(served, rows=8)
+    patient = Patient(trained, engine, Chat(trained.tokenizer, "tiny"))
+    try:
+        with pytest.raises(Unfit, match="differ by up to"):
+            await MODEL_CHECKS["log-probabilities"](patient)
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_an_api_model_is_not_called_but_needs_its_key(
+    there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    if there:
+        monkeypatch.setenv("SOME_KEY", "a-secret")
+    api = config_of(engine="api", model="m", base_url="http://localhost:1", api_key_env="SOME_KEY")
+    well, lines = await report(api, capsys)
+    assert well is there
+    (line,) = [line for line in lines if "API key" in line]
+    assert line.startswith("ok" if there else "fail") and "a-secret" not in line
+    assert ("export SOME_KEY" in line) is not there
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
+async def test_a_model_for_vllm_is_checked_and_vllm_is_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    well, lines = await report(config_of(engine="vllm", path=str(folder)), capsys)
+    assert not well
+    failed = [line for line in lines if line.startswith("fail")]
+    assert failed == ["fail mine: vLLM: vLLM is missing; fix: pip install 'tacit[vllm]'"]
+    assert any("log-probabilities" in line for line in lines), "the model itself is checked too"

@@ -1,0 +1,232 @@
+"""What people read in the terminal: numbers in their places, and texts never taken for markup."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from tacit.cli.tables import (
+    Compared,
+    EpisodeBar,
+    agents_table,
+    columns,
+    detail_lines,
+    in_one_line,
+    interval,
+    out,
+    paired_tests,
+    percent,
+    print_result,
+    show_call,
+    show_grade,
+    summary_table,
+)
+from tacit.config import EvaluationConfig
+from tacit.evaluation.measure import Summary, summarise
+from tacit.evaluation.statistics import Estimate, paired
+from tacit.types import Call, Episode, Grade, Stop, Task, Usage
+
+TASK = Task(id="a", question="?", answer="1", grader="math")
+CALL = Call(
+    agent="actor",
+    model="pocket",
+    messages=(),
+    text=r"[red]so[/] \boxed{1}\[",
+    stop=Stop.EOS,
+    usage=Usage(prompt=1000, generated=40),
+)
+
+
+def episode(level: str, right: bool) -> Episode:
+    grade = Grade(reward=float(right), right=right)
+    return Episode(task_id=level, sample=0, level=level, calls=(CALL,), grade=grade)
+
+
+def summary(name: str, rights: dict[str, bool]) -> Summary:
+    played = [episode(level, right) for level, right in rights.items()]
+    return summarise(name, played, [TASK], EvaluationConfig(resamples=50))
+
+
+def printed(table: object, width: int = 80) -> str:
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_numbers_are_written_as_percent() -> None:
+    assert percent(0.1234) == "12.3" and percent(None) == "–"
+    assert interval(Estimate(0.5, 0.25, 1.0)) == "50.0 [25.0, 100.0]"
+
+
+def test_the_summary_has_a_row_for_each_team_and_a_star_on_the_frontier() -> None:
+    good = summary("good", {"easy": True, "hard": True})
+    bad = summary("bad", {"easy": True, "hard": False})
+    lines = printed(summary_table([bad, good])).splitlines()
+    (row,) = [line for line in lines if line.strip().startswith("bad")]
+    assert row.split() == ["bad", "50.0", "[9.5,", "90.5]", "100.0", "0.0", *row.split()[6:]]
+    assert row.split()[6:] == ["40.0", "1000", "80", "0", "–"]
+    assert any(line.strip().startswith("good *") for line in lines)
+
+
+def test_money_has_a_column_only_where_there_are_prices() -> None:
+    plain = summary("t", {"easy": True})
+    assert "money" not in printed(summary_table([plain]))
+    dear = printed(summary_table([replace(plain, money=0.0123)]))
+    assert "money" in dear and "0.012300" in dear
+
+
+ODD = (
+    "[bold]mine[/] [x]",
+    "a :jigsaw: of agents",
+    "self-consistency",
+    "a_name_without_a_place_to_break_it_that_is_longer_than_all_others_and_the_table",
+)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_are_shown_whole_and_as_they_are(name: str) -> None:
+    teams = [summary(name, {"easy": True, "hard": True}), summary("solo", {"easy": False})]
+    for table in (summary_table(teams), agents_table(teams)):
+        shown = printed(table)
+        assert name in shown
+        assert all(len(line) <= 80 for line in shown.splitlines())
+        assert "…" not in shown
+
+
+def test_every_word_of_the_table_is_explained_under_it() -> None:
+    shown = " ".join(printed(summary_table([summary("t", {"easy": True})])).split())
+    for word in ("* on the frontier", "accuracy:", "per solved:", "path:", "silent:"):
+        assert word in shown
+    same = "trained: step 40, the best of those evaluated on these same tasks"
+    assert same in " ".join(printed(summary_table([], f"{same}.")).split())
+
+
+def test_levels_have_columns_where_there_is_room_and_lines_where_not() -> None:
+    few, many = (summary("t", {f"level {n}": True for n in range(count)}) for count in (2, 5))
+    assert "level 1" in printed(summary_table([few])) and not list(detail_lines([few]))
+    assert "level 1" not in printed(summary_table([many]))
+    (line,) = detail_lines([many])
+    assert line.startswith("t: accuracy % by level level 0 100.0, level 1 100.0")
+
+
+def test_what_has_no_column_has_a_line() -> None:
+    plain = summary("t", {"easy": True})
+    assert list(detail_lines([plain])) == []
+    full = replace(
+        plain,
+        samples=8,
+        majority=0.5,
+        any_right=0.75,
+        leaks=0.125,
+        silent_accuracy=1.0,
+        spoken_accuracy=None,
+    )
+    assert list(detail_lines([full])) == [
+        "t: maj@8 50.0 %, pass@8 75.0 %; "
+        "12.5 % of helpers' messages already hold the answer; "
+        "100.0 % right where somebody was silent, – % elsewhere"
+    ]
+
+
+def pairs_of(**pairs: tuple[list[float], list[float]]) -> list[Compared]:
+    found = {name: asdict(paired(*pair, resamples=20_000)) for name, pair in pairs.items()}
+    return paired_tests({"compared_with": "a", "paired": found})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sentence"),
+    [
+        ([1.0] * 4, [1.0] * 4, "b and a are level on 4 tasks."),
+        (
+            [0.0] * 40,
+            [1.0] * 40,
+            "b is significantly above a by 100.0 points [+100.0, +100.0] on 40 tasks "
+            "(McNemar p < 0.001, bootstrap p < 0.001).",
+        ),
+        ([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], "b is below a by 33.3 points ["),
+    ],
+)
+def test_a_comparison_is_a_sentence(first: list[float], second: list[float], sentence: str) -> None:
+    (test,) = pairs_of(b=(first, second))
+    assert str(test).startswith(sentence)
+
+
+def test_significance_is_corrected_for_the_number_of_tests() -> None:
+    pair = ([0.0] * 6 + [1.0] * 20, [1.0] * 26)  # six to none: McNemar p = 0.031
+    (alone,) = pairs_of(b=pair)
+    assert alone.sure and "significantly" in str(alone)
+    first, second = pairs_of(b=pair, c=pair)
+    assert first.p == second.p == pytest.approx(2 * 0.03125) and not first.sure
+    assert str(first).endswith("p = 0.062 corrected for 2 tests).")
+
+
+def test_all_tests_are_one_line_unless_asked_for() -> None:
+    better, level = ([0.0] * 40, [1.0] * 40), ([1.0] * 40, [1.0] * 40)
+    tests = pairs_of(b=better, c=level, d=better, e=level)
+    assert in_one_line(tests) == (
+        "4 paired tests, p < 0.05 corrected for their number: b is above a; d is above a; "
+        "2 show no difference (--details: each)"
+    )
+
+
+def test_tests_that_cannot_be_read_are_left_out() -> None:
+    assert paired_tests({"paired": {"b": None, "c": {"odd": 1}}, "trained_compared_with": 3}) == []
+
+
+def test_one_test_is_not_corrected() -> None:
+    (test,) = pairs_of(b=([0.0] * 40, [1.0] * 40))
+    assert in_one_line([test]) == "paired test, p < 0.05: b is above a (--details: each)"
+
+
+def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    teams = {name: summary(name, {"easy": True}).to_json() for name in ("[solo]", "trained")}
+    test = asdict(paired([0.0] * 40, [1.0] * 40, resamples=20_000))
+    result = {
+        "teams": teams,
+        "best_step": 40,
+        "trained_compared_with": {"[solo]": test, "debate": None},
+        "spend": None,
+    }
+    shown = {}
+    for details in (False, True):
+        print_result(json.loads(json.dumps(result)), Path("runs/[x]"), details=details)
+        shown[details] = " ".join(capsys.readouterr().out.split())
+    assert "best of those evaluated on these same tasks" in shown[False]
+    assert "trained is above [solo] (--details: each)" in shown[False]
+    assert "McNemar" not in shown[False] and "McNemar p < 0.001" in shown[True]
+    assert "trained and debate have no graded task in common." in shown[True]
+    assert "debate" not in shown[False]
+    assert shown[True].endswith("transcripts and numbers: runs/[x]")
+
+
+def test_no_text_is_taken_for_markup_or_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    out.print("[red]a :jigsaw: of[/] words")
+    assert capsys.readouterr().out == "[red]a :jigsaw: of[/] words\n"
+    progress = Progress(*columns())
+    EpisodeBar(progress, "[b]:jigsaw:[/]", total=1)
+    assert "[b]:jigsaw:[/]" in printed(progress.get_renderable())
+
+
+def test_the_bar_says_how_it_goes() -> None:
+    progress = Progress()
+    bar = EpisodeBar(progress, "team", total=4)
+    for one in (episode("easy", True), episode("hard", False)):
+        bar.add(one)
+    (task,) = progress.tasks
+    assert task.completed == 2 and task.fields["numbers"] == "50.0 %  40 tok"
+    bar.add(Episode(task_id="x", sample=0, error="EngineError: gone"))
+    assert "1 failed" in task.fields["numbers"] and task.fields["numbers"].startswith("50.0 %")
+
+
+def test_what_a_model_says_is_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    show_call(CALL)
+    show_call(replace(CALL, silent=True))
+    show_grade(Grade(reward=0.0, right=False, answer="[b]"), "[/b]")
+    spoken, silent, verdict = capsys.readouterr().out.splitlines()
+    assert spoken == rf"actor (40 tokens)  {CALL.text}"
+    assert silent == "actor (40 tokens)  silent"
+    assert verdict == "wrong: read '[b]', reference '[/b]'"

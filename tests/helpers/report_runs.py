@@ -1,0 +1,97 @@
+"""Run folders for the tests of the report, by hand: hostile, torn, or of an older layout."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.training_runs import tree
+
+HOSTILE = (
+    "<script>globalThis.pwned = 1</script>",
+    "</script><script>globalThis.pwned = 2</script>",
+    "<img src=x onerror='globalThis.pwned = 3'>",
+    "<!--<script>",
+    '"><a href="javascript:globalThis.pwned=4">x</a>',
+    "controls \x00\x07\x1b[31m\x7f\x85 end",
+    "right to left \u202eoverride\u202c and \u2066isolate\u2069",
+    "zero\u200bwidth\ufeff and \ud800 half",
+    "wide " + "W" * 3000,
+    "combining z" + "\u0301" * 300,
+)
+
+LONG = "A very long line. " * 60_000
+"""One line of a megabyte."""
+
+
+def call(agent: str, text: str, prompt: str = "What is 2 + 2?", **more: Any) -> dict[str, Any]:
+    """One call as a run folder holds it, with token ids of the pocket model's tokenizer."""
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": prompt}]
+    return {
+        "agent": agent,
+        "model": "pocket",
+        "messages": messages,
+        "text": text,
+        "stop": "eos",
+        "usage": {"prompt": 30, "generated": 7, "cached": 0, "reasoning": 0},
+        "part": agent,
+        "round": 0,
+        **more,
+    }
+
+
+def episode(task: str, calls: list[dict[str, Any]], right: bool | None, **more: Any) -> bytes:
+    grade = None if right is None else {"reward": float(right), "right": right, "answer": "4"}
+    whole = {
+        "task_id": task,
+        "sample": 0,
+        "level": "easy",
+        "calls": calls,
+        "answer": calls[-1]["text"] if calls else "",
+        "grade": grade,
+        "error": "the server went away" if right is None else None,
+        **more,
+    }
+    return json.dumps(whole).encode() + b"\n"
+
+
+def write(folder: Path, name: str, data: bytes | dict[str, Any]) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(json.dumps(data).encode() if isinstance(data, dict) else data)
+
+
+def hostile_run(folder: Path) -> Path:
+    """Every text a model, a task or a user could choose is as unpleasant as can be."""
+    config = tree(name=HOSTILE[1], teams={"solo": {"topology": "solo", "agents": {"actor": {}}}})
+    write(folder, "config.json", config | {"note": HOSTILE[0]})
+    lines = b"".join(
+        episode(
+            f"task/{text[:40]}",
+            [call("hinter", text, text), call(text[:60], text, text, round=1)],
+            number % 2 == 0,
+            level=text[:20],
+            step=number,
+            reward={"total": 0.5, "task": 1.0, "tokens": 0.5},
+            advantages={text[:30]: 0.25},
+        )
+        for number, text in enumerate((*HOSTILE, LONG))
+    )
+    write(folder, "episodes/train.jsonl", lines)
+    write(folder, f"episodes/{HOSTILE[3].replace('/', '')}.jsonl", lines)
+    metrics = [
+        {"step": n, f"tokens/{HOSTILE[0]}": 3.0 + n, f"silence/{HOSTILE[2]}/{HOSTILE[4]}": 0.5}
+        for n in range(1, 4)
+    ]
+    write(folder, "metrics.jsonl", b"".join(json.dumps(one).encode() + b"\n" for one in metrics))
+    return folder
+
+
+def old_run(folder: Path) -> Path:
+    """A layout from before: no timing, no starts, calls that lack most of what they have now."""
+    write(folder, "config.json", {"name": "old", "train": {"steps": 4}, "unknown": True})
+    write(folder, "metrics.jsonl", b'{"step": 1, "accuracy/sampled": 0.5, "odd": "text"}\n')
+    bare = [{"agent": "actor", "text": "4"}, {"agent": "hinter", "silent": True}, "no call"]
+    lines = [{"task_id": "t", "calls": bare}, {"task_id": "u", "grade": {"right": True}}, {}]
+    write(folder, "episodes/train.jsonl", b"".join(json.dumps(x).encode() + b"\n" for x in lines))
+    write(folder, "evals/eval-000002.json", {"team": "t", "accuracy": {"mean": 0.5}})
+    return folder
