@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.engine import kv_check as probe
-from tacit.engine.kv_cache import Slots
-from tacit.engine.kv_check import why_not_slots
+from tacit.engine import kv_check
+from tacit.engine.forward import forward_of
+from tacit.engine.kv_cache import Rows
 from tests.helpers.tiny_models import tiny_model
 
 
@@ -32,6 +32,10 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
     return results[0]
 
 
+def why_not(module: Any, context: int = 512) -> str | None:
+    return kv_check.why_not_rows(forward_of(module), 8, context)
+
+
 def silu_rows_agree(rows: int, width: int) -> bool:
     row = torch.randn(1, width, generator=torch.Generator().manual_seed(1))
     out = torch.nn.functional.silu(row.repeat(rows, 1))
@@ -39,46 +43,44 @@ def silu_rows_agree(rows: int, width: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gpt2"])
-def test_plain_attention_fits_slots(kind: str) -> None:
-    assert in_a_thread(lambda: why_not_slots(tiny_model(kind).module, 8, 512)) is None
+def test_plain_attention_fits_rows(kind: str) -> None:
+    assert in_a_thread(lambda: why_not(tiny_model(kind).module)) is None
 
 
 def test_windows_fit_only_where_they_are_not_reached() -> None:
     module = tiny_model("mistral").module
-    assert "window of 8" in in_a_thread(lambda: why_not_slots(module, 8, 512))
-    assert in_a_thread(lambda: why_not_slots(module, 8, 8)) is None
+    assert "window of 8" in in_a_thread(lambda: why_not(module))
+    assert in_a_thread(lambda: why_not(module, context=8)) is None
     sliding = tiny_model("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    assert "other than full" in in_a_thread(lambda: why_not_slots(sliding.module, 8, 512))
+    assert "other than full" in in_a_thread(lambda: why_not(sliding.module))
 
 
 def test_a_model_that_raises_or_answers_otherwise_does_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = tiny_model().module
-    advance = Slots.advance
+    advance = Rows.advance
 
-    def one_position_late(self: Slots, tokens: list[int], positions: list[int]) -> None:
+    def one_position_late(self: Rows, tokens: list[int], positions: list[int]) -> None:
         advance(self, tokens, [position + 1 for position in positions])
 
-    monkeypatch.setattr(Slots, "advance", one_position_late)
-    assert in_a_thread(lambda: why_not_slots(module, 8, 512)) == (
-        "decoding in slots changes its logits"
-    )
+    monkeypatch.setattr(Rows, "advance", one_position_late)
+    assert in_a_thread(lambda: why_not(module)) == ("decoding in rows changes its logits")
     module.forward = None
-    assert "TypeError" in in_a_thread(lambda: why_not_slots(module, 8, 512))
+    assert "TypeError" in in_a_thread(lambda: why_not(module))
 
 
 def test_threads_that_cut_through_rows_are_given_up(
     three_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three threads cut [8 rows × 11008] inside rows, where torch's silu rounds differently."""
-    monkeypatch.setattr(probe, "_SMALL", 0)
+    monkeypatch.setattr(kv_check, "_SMALL", 0)
     module = tiny_model(intermediate_size=11008).module
     if silu_rows_agree(8, 11008):
         pytest.skip("this build of torch rounds silu alike everywhere")
 
     def settled() -> tuple[str | None, bool]:
-        return why_not_slots(module, 8, 512), silu_rows_agree(8, 11008)
+        return why_not(module), silu_rows_agree(8, 11008)
 
     assert in_a_thread(settled) == (None, True)
 
@@ -86,11 +88,11 @@ def test_threads_that_cut_through_rows_are_given_up(
 def test_a_large_model_keeps_its_threads(
     three_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "_SMALL", 0)
+    monkeypatch.setattr(kv_check, "_SMALL", 0)
     module = tiny_model().module
 
     def settled() -> tuple[str | None, int]:
-        return why_not_slots(module, 8, 512), torch.get_num_threads()
+        return why_not(module), torch.get_num_threads()
 
     assert in_a_thread(settled) == (None, 3)
 
@@ -99,7 +101,7 @@ def test_a_small_model_takes_one_thread_and_leaves_others_theirs(three_threads: 
     module = tiny_model().module
 
     def settled() -> int:
-        why_not_slots(module, 8, 512)
+        why_not(module)
         return torch.get_num_threads()
 
     assert in_a_thread(settled) == 1

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from tacit.engine import kv_check as probe
+from tacit.engine import kv_check
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.load import LoadedModel
 from tacit.engine.local import LocalEngine
@@ -116,7 +116,7 @@ async def test_ids_and_logprobs_are_the_same_bits_whatever_the_concurrency(kind:
 async def test_the_bits_are_the_same_whichever_thread_computes_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probe, "_SMALL", 0)  # as for a large model: all threads serve
+    monkeypatch.setattr(kv_check, "_SMALL", 0)  # as for a large model: all threads serve
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -307,10 +307,13 @@ async def test_a_broken_pass_fails_its_requests_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("tacit.engine.scheduler.Slots", torch.OutOfMemoryError("tried to allocate 7 TiB")),
-        ("tacit.engine.local.why_not_slots", torch.OutOfMemoryError("tried to allocate 7 TiB")),
-        ("tacit.engine.kv_check.prefill", RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")),
-        ("tacit.engine.kv_check.prefill", RuntimeError("CUDA error: out of memory")),
+        ("tacit.engine.scheduler.Rows", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        ("tacit.engine.local.why_not_rows", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        (
+            "tacit.engine.forward.DynamicCache",
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
+        ),
+        ("tacit.engine.forward.DynamicCache", RuntimeError("CUDA error: out of memory")),
     ],
 )
 async def test_without_room_everyone_is_told_and_nobody_waits_for_ever(

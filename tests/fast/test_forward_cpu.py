@@ -1,10 +1,11 @@
-"""Walking the layers: the model's own logits, and the same bits however far other rows are."""
+"""Decoding by hand: the model's own logits, and the same bits however far other rows are."""
 
 import pytest
 import torch
 
-from tacit.engine.kv_cache import Slots, prefill
-from tacit.fast.forward_cpu import Pair, walk, walks
+from tacit.engine.forward import Forward, forward_of
+from tacit.engine.kv_cache import Rows
+from tacit.fast.forward_cpu import CpuForward, TwoHalves
 from tests.helpers.tiny_models import tiny_model
 
 LENGTH = 512
@@ -18,17 +19,18 @@ def ids(count: int, seed: int = 0) -> tuple[int, ...]:
 @torch.no_grad()
 def decoded(kind: str, near: int, others: list[int], *, row: int = 0, **size: int) -> torch.Tensor:
     """The logits of a row after three more tokens, beside rows that are elsewhere."""
-    module = tiny_model(kind, **size).module
-    assert walks(module)
+    forward = forward_of(tiny_model(kind, **size).module)
+    assert isinstance(forward, CpuForward)
     prompts = [ids(far, seed=1 + n) for n, far in enumerate(others)]
     prompts.insert(row, ids(near))
-    slots = Slots(module, prefill(module, prompts[0]), len(prompts), LENGTH)
+    first, shape = forward.prefill(prompts[0]), (len(prompts), LENGTH)
+    rows = Rows(forward.decoder(first, *shape), first, *shape)
     for number, prompt in enumerate(prompts):
-        slots.fill(number, prefill(module, prompt))
+        rows.fill(number, forward.prefill(prompt))
     for step in range(3):
         positions = [len(prompt) + step for prompt in prompts]
-        slots.advance([5 + step] * len(prompts), positions)
-    return slots.logits_RV[row]
+        rows.advance([5 + step] * len(prompts), positions)
+    return rows.logits_RV[row]
 
 
 @pytest.mark.parametrize("near", [5, 62, 200])
@@ -57,14 +59,15 @@ def test_the_bits_are_the_same_in_any_row_whatever_the_threads(rows: int, thread
     given = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        paired = isinstance(walk(tiny_model().module, rows, LENGTH), Pair)
+        forward = forward_of(tiny_model().module)
+        decoder = forward.decoder(forward.prefill((1, 2)), rows, LENGTH)
         first = decoded("llama", 62, [3] * (rows - 1), **size)
         last = decoded("llama", 62, [100, *[3] * (rows - 3), 450], row=rows - 1, **size)
     finally:
         torch.set_num_threads(given)
-    assert paired is (rows == 64)
+    assert isinstance(decoder, TwoHalves) is (rows == 64)
     assert torch.equal(first, last)
 
 
 def test_other_families_keep_to_their_own_forward() -> None:
-    assert not walks(tiny_model("gpt2").module)
+    assert type(forward_of(tiny_model("gpt2").module)) is Forward

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tacit.fast.pack_gpu import Pack, pack
-from tacit.learn.prefixes import LEAST, forest
+from tacit.fast.prefixes import forest
+from tacit.learn.batch import LEAST_SHARED as LEAST
 
 Said = list[tuple[list[int], list[int]]]
 

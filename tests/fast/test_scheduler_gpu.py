@@ -1,7 +1,7 @@
-"""How rows of the GPU's lane are given out, moved and taken back, whatever goes wrong.
+"""How rows of the GPU's scheduler are given out, moved and taken back, whatever goes wrong.
 
 Kernels cannot run here: what a row draws is its seed and how many tokens it has drawn, so that a
-token tells whose it is. All else, lane, block, pages and tickets, is the real thing.
+token tells whose it is. All else, scheduler, block, pages and states, is the real thing.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import torch
 
 from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
-from tacit.engine.request_state import Ticket
+from tacit.engine.request_state import RequestState
 from tacit.engine.silence import SilenceOdds
 from tacit.errors import EngineError
 from tacit.types import Choice
@@ -44,7 +44,7 @@ class Model:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The lane's module, with counting in the place of kernels."""
+    """The scheduler's module, with counting in the place of kernels."""
     triton, language = ModuleType("triton"), ModuleType("triton.language")
     language.constexpr = lambda value: value  # type: ignore[attr-defined]
     triton.jit, triton.language = (lambda kernel: kernel), language  # type: ignore[attr-defined]
@@ -53,15 +53,15 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         patched.setitem(sys.modules, "triton.language", language)
         for name in [name for name in sys.modules if name.startswith(CUDA)]:
             patched.delitem(sys.modules, name)
-        lane = importlib.import_module(f"{CUDA}.lane")
-        block = importlib.import_module(f"{CUDA}.block")
-        draw = importlib.import_module(f"{CUDA}.draw")
-        patched.setattr(lane, "FusedModel", Model)
+        scheduler = importlib.import_module(f"{CUDA}.scheduler_gpu")
+        block = importlib.import_module(f"{CUDA}.rows_gpu")
+        draw = importlib.import_module(f"{CUDA}.draw_gpu")
+        patched.setattr(scheduler, "FusedModel", Model)
         patched.setattr(draw.Rows, "draw", lambda self, _, which: count_on(draw.Ints, self, which))
         patched.setattr(block.Block, "forward", lambda self, size: torch.zeros(size, 4))
         patched.setattr(block.Block, "_compute", lambda self, pack: computed(pack))
         patched.setattr(block.Block, "odds", lambda self, prompt, _: even_odds(prompt.marker))
-        yield lane
+        yield scheduler
     for name in [name for name in sys.modules if name.startswith(CUDA)]:
         del sys.modules[name]
 
@@ -87,35 +87,38 @@ def even_odds(marker: tuple[int, ...]) -> SilenceOdds:
     return SilenceOdds(marker[:-1], marker[-1:], (-1.0,) * len(marker), (-1.0,), rest)
 
 
-def tickets(count: int, silent: tuple[int, ...] = (), tokens: int = 20) -> list[Ticket]:
+def states(count: int, silent: tuple[int, ...] = (), tokens: int = 20) -> list[RequestState]:
     made = []
     for seed in range(1, count + 1):
         rule = SilenceRule(ids=(1, 2), choice=Choice.SILENT) if seed in silent else None
         sampling = Sampling(temperature=1.0, max_tokens=tokens + seed % 3)
         ids = (seed // 4,) * (14 + seed // 4)
         request = Request(messages=(), prompt_ids=ids, sampling=sampling, seed=seed, silence=rule)
-        made.append(Ticket(request, frozenset({-5}), asyncio.get_running_loop().create_future()))
+        future = asyncio.get_running_loop().create_future()
+        made.append(RequestState(request, frozenset({-5}), future))
     return made
 
 
-def run(lane: Any, asked: list[Ticket], steps: int = 200) -> None:
-    lane.waiting.extend(asked)
-    while lane.busy and steps:
-        lane.step()
+def run(scheduler: Any, asked: list[RequestState], steps: int = 200) -> None:
+    scheduler.waiting.extend(asked)
+    while scheduler.busy and steps:
+        scheduler.step()
         steps -= 1
-    assert not lane.busy
+    assert not scheduler.busy
 
 
-def is_whole(ticket: Ticket) -> bool:
-    request = ticket.request
+def is_whole(state: RequestState) -> bool:
+    request = state.request
     if request.silence is not None:
-        return ticket.ids == [1, 2]
+        return state.ids == [1, 2]
     limit = request.sampling.max_tokens
-    return ticket.ids == [request.seed * 1000 + number for number in range(limit)]
+    return state.ids == [request.seed * 1000 + number for number in range(limit)]
 
 
-def new_lane(cuda: Any, rows: int, context: int = 256) -> Any:
-    return cuda.GraphLane(None, "m", frozenset({-5}), rows, context, lambda: 7)
+def new_scheduler(cuda: Any, rows: int, context: int = 256) -> Any:
+    made = cuda.GraphScheduler(None, "m", frozenset({-5}), rows, context)
+    made.refresh(7)
+    return made
 
 
 @pytest.mark.parametrize("rows", [8, 24, 64])
@@ -123,14 +126,14 @@ async def test_everyone_gets_their_own_tokens_and_every_page_comes_back(
     cuda: Any, rows: int
 ) -> None:
     """Silent ones leave holes among rows that have begun, and rows move together at the end."""
-    lane = new_lane(cuda, rows)
-    asked = tickets(18, silent=(3, 5)) + tickets(40)
-    run(lane, asked)
+    scheduler = new_scheduler(cuda, rows)
+    asked = states(18, silent=(3, 5)) + states(40)
+    run(scheduler, asked)
     await asyncio.sleep(0)
-    assert all(ticket.answered.done() for ticket in asked)
+    assert all(state.answered.done() for state in asked)
     assert all(map(is_whole, asked))
-    assert {ticket.version for ticket in asked} == {7}
-    block = lane._block
+    assert {state.version for state in asked} == {7}
+    block = scheduler._block
     block.prompts.clear()
     assert block.pages.free == len(block.pages._users)
 
@@ -140,7 +143,7 @@ async def test_a_talk_goes_on_from_the_pages_it_has_filled(
     cuda: Any, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
     """Turn by turn, each prompt the one before and some more; even where old ones must give way."""
-    block = importlib.import_module(f"{CUDA}.block")
+    block = importlib.import_module(f"{CUDA}.rows_gpu")
     monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: pages)
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(
@@ -148,14 +151,14 @@ async def test_a_talk_goes_on_from_the_pages_it_has_filled(
         "_compute",
         lambda self, pack: [seen.append((len(p.ids), p.known)) for p in pack] and computed(pack),
     )
-    lane = new_lane(cuda, 8)
+    scheduler = new_scheduler(cuda, 8)
 
     def say(turn: int) -> None:
-        asked = tickets(6, tokens=150)
-        for ticket in asked:
-            ids = tuple(range(ticket.request.seed, ticket.request.seed + 20 * turn))
-            ticket.request = replace(ticket.request, prompt_ids=ids)
-        run(lane, asked)
+        asked = states(6, tokens=150)
+        for state in asked:
+            ids = tuple(range(state.request.seed, state.request.seed + 20 * turn))
+            state.request = replace(state.request, prompt_ids=ids)
+        run(scheduler, asked)
         assert all(map(is_whole, asked))
 
     for turn in range(1, 5):
@@ -163,8 +166,8 @@ async def test_a_talk_goes_on_from_the_pages_it_has_filled(
     if pages == 1000:
         known = [16 * (20 * turn // 16) for turn in range(4)]
         assert seen == [(20 * (n + 1), known[n]) for n in range(4) for _ in range(6)]
-    lane.refresh()
-    assert lane._block.pages.free == pages
+    scheduler.refresh(7)
+    assert scheduler._block.pages.free == pages
     say(4)
     assert seen[-6:] == [(80, 0)] * 6, "other weights"
 
@@ -174,7 +177,7 @@ def test_rows_only_ever_read_what_was_computed_for_them(
     cuda: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Prompts that begin alike come and go, pages run out, weights change under running rows."""
-    module = importlib.import_module(f"{CUDA}.block")
+    module = importlib.import_module(f"{CUDA}.rows_gpu")
     dice, count, rows = random.Random(seed), (20, 30, 40)[seed % 3], 8
     monkeypatch.setattr(module, "_page_count", lambda model, wanted, least: count)
     block = module.Block(Model(), rows, 2, 16, [])
@@ -221,7 +224,7 @@ def test_rows_only_ever_read_what_was_computed_for_them(
 async def test_out_of_memory_anywhere_loses_nobody(
     cuda: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    block = importlib.import_module(f"{CUDA}.block").Block
+    block = importlib.import_module(f"{CUDA}.rows_gpu").Block
     real, calls = getattr(block, place), []
 
     def once_too_much(self: Any, *args: Any) -> Any:
@@ -231,11 +234,11 @@ async def test_out_of_memory_anywhere_loses_nobody(
         return real(self, *args)
 
     monkeypatch.setattr(block, place, once_too_much)
-    lane, asked = new_lane(cuda, 16), tickets(40, silent=(3, 5, 21))
-    run(lane, asked)
+    scheduler, asked = new_scheduler(cuda, 16), states(40, silent=(3, 5, 21))
+    run(scheduler, asked)
     await asyncio.sleep(0)
-    assert all(map(is_whole, asked)) and all(ticket.answered.done() for ticket in asked)
-    assert lane._count == 8
+    assert all(map(is_whole, asked)) and all(state.answered.done() for state in asked)
+    assert scheduler._count == 8
 
 
 async def test_an_error_in_a_prompt_answers_everyone(
@@ -244,35 +247,35 @@ async def test_an_error_in_a_prompt_answers_everyone(
     def broken(self: Any, pack: Any) -> None:
         raise RuntimeError("a bad kernel")
 
-    monkeypatch.setattr(importlib.import_module(f"{CUDA}.block").Block, "_compute", broken)
-    lane, asked = new_lane(cuda, 8), tickets(20)
-    run(lane, asked)
+    monkeypatch.setattr(importlib.import_module(f"{CUDA}.rows_gpu").Block, "_compute", broken)
+    scheduler, asked = new_scheduler(cuda, 8), states(20)
+    run(scheduler, asked)
     await asyncio.sleep(0)
-    for ticket in asked:
-        assert isinstance(ticket.answered.exception(), EngineError)
+    for state in asked:
+        assert isinstance(state.answered.exception(), EngineError)
 
 
 async def test_who_does_not_fit_fails_alone(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    block = importlib.import_module(f"{CUDA}.block")
+    block = importlib.import_module(f"{CUDA}.rows_gpu")
     monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: 6)
-    lane = new_lane(cuda, 8, context=4096)
-    small, (large, *_) = tickets(10), tickets(1, tokens=2000)
-    run(lane, [*small[:5], large, *small[5:]])
+    scheduler = new_scheduler(cuda, 8, context=4096)
+    small, (large, *_) = states(10), states(1, tokens=2000)
+    run(scheduler, [*small[:5], large, *small[5:]])
     await asyncio.sleep(0)
     assert all(map(is_whole, small))
     assert "do not fit" in str(large.answered.exception())
 
 
 async def test_the_cancelled_make_room(cuda: Any) -> None:
-    lane, asked = new_lane(cuda, 8), tickets(20)
-    lane.waiting.extend(asked)
-    lane.step()
-    for ticket in asked[::2]:
-        ticket.cancelled = True
-    run(lane, [])
+    scheduler, asked = new_scheduler(cuda, 8), states(20)
+    scheduler.waiting.extend(asked)
+    scheduler.step()
+    for state in asked[::2]:
+        state.cancelled = True
+    run(scheduler, [])
     assert all(map(is_whole, asked[1::2]))
-    lane._block.prompts.clear()
-    assert lane._block.pages.free == len(lane._block.pages._users)
+    scheduler._block.prompts.clear()
+    assert scheduler._block.pages.free == len(scheduler._block.pages._users)
 
 
 @pytest.mark.parametrize("room", [True, False])
@@ -281,22 +284,22 @@ async def test_as_talks_grow_longer_so_do_the_rows_if_there_is_room(
 ) -> None:
     """Those who ask for much begin one after another, so that some row is always at work."""
     if not room:
-        block = importlib.import_module(f"{CUDA}.block")
+        block = importlib.import_module(f"{CUDA}.rows_gpu")
         monkeypatch.setattr(block, "_page_count", lambda model, wanted, least: 29)
-    lane, short, long = new_lane(cuda, 8), tickets(4), tickets(30, tokens=180)
-    lane.waiting.extend(short)
-    lane.step()
-    lane.waiting.extend(long)
+    scheduler, short, long = new_scheduler(cuda, 8), states(4), states(30, tokens=180)
+    scheduler.waiting.extend(short)
+    scheduler.step()
+    scheduler.waiting.extend(long)
     together = 0
     for _ in range(2000):
-        if not lane.busy:
+        if not scheduler.busy:
             break
-        lane.step()
-        together = max(together, sum(ticket in long for ticket in lane._rows))
+        scheduler.step()
+        together = max(together, sum(state in long for state in scheduler._rows))
     assert all(map(is_whole, [*short, *long]))
     assert together == (8 if room else 2)
-    lane._block.prompts.clear()
-    assert lane._block.pages.free == len(lane._block.pages._users)
+    scheduler._block.prompts.clear()
+    assert scheduler._block.pages.free == len(scheduler._block.pages._users)
 
 
 @pytest.mark.parametrize("targets", [["q_proj", "k_proj", "v_proj"], ["k_proj"], []])
@@ -307,7 +310,7 @@ def test_a_projection_is_its_layers_side_by_side_with_the_adapter_of_now(
     add_adapter(module, "a", rank=3, alpha=6.0, targets=targets, seed=0)
     attention = module.model.layers[0].self_attn
     layers = [attention.q_proj, attention.k_proj, attention.v_proj]
-    made = importlib.import_module(f"{CUDA}.model").Projection(layers, "a")
+    made = importlib.import_module(f"{CUDA}.layers_gpu").Projection(layers, "a")
     x = torch.randn(5, module.config.hidden_size)
     for _ in range(2):
         with torch.no_grad(), switched_on(module, "a"):

@@ -58,7 +58,7 @@ async def ask(engine: LocalEngine, asked: list[Request]) -> list[Completion]:
 
 
 def decodes_by_graphs(engine: LocalEngine) -> bool:
-    return type(next(iter(engine._lanes.values()))).__name__ == "GraphLane"
+    return type(engine._scheduler).__name__ == "GraphScheduler"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

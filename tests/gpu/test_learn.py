@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.engine.forward import forward_of
 from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
 from tacit.learn.batch import Row
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import build_policies
-from tacit.learn.score import packs, score
+from tacit.learn.score import score
 from tacit.learn.silence import silence_logit
 from tacit.learn.update import Updater
 from tests.helpers.learn_parts import ids, log_p_of, make_choices, make_rows
@@ -73,7 +74,7 @@ def test_packing_changes_nothing_but_rounding(family: str, said: Said) -> None:
     half = tiny_model(family, **WIDER, initializer_range=0.05).module.to("cuda", torch.bfloat16)
     exact = tiny_model(family, **WIDER, initializer_range=0.05).module.to("cuda", torch.bfloat16)
     exact = exact.float()
-    assert packs(half) and not packs(exact)
+    assert forward_of(half).packs and not forward_of(exact).packs
     mine, theirs = scored(half, said), scored(exact, said)
     assert (mine[0] - theirs[0]).abs().max() < 0.15
     assert (mine[0] - theirs[0]).abs().mean() < 0.01
@@ -107,13 +108,12 @@ def test_an_adapter_learns_in_half_precision_what_it_would_in_full() -> None:
 
 
 def test_layers_computed_again_give_the_same_gradient() -> None:
-    from tacit.learn.score import passes
 
     said = messages(6, 4)
     plain = tiny_model("llama", **WIDER).module.to("cuda", torch.bfloat16)
     saving = tiny_model("llama", **WIDER).module.to("cuda", torch.bfloat16)
     saving.gradient_checkpointing_enable({"use_reentrant": False})
-    with passes(saving):
+    with forward_of(saving).recomputing():
         again = scored(saving, said)
     assert torch.allclose(again[2], scored(plain, said)[2], rtol=1e-2, atol=1e-3)
 
@@ -135,7 +135,7 @@ def test_full_fine_tuning_learns_in_float32_and_serves_in_half_precision() -> No
 
 def test_heads_that_flash_does_not_take_are_padded_instead() -> None:
     half = tiny_model("llama").module.to("cuda", torch.bfloat16)
-    assert not packs(half)
+    assert not forward_of(half).packs
     assert score(half, messages(2, 2)).logprobs_BT.isfinite().all()
 
 

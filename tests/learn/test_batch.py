@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.learn.batch import LEAST_SHARED as LEAST
 from tacit.learn.batch import SPREAD, Choice, Row, bundle, microbatches, split
-from tacit.learn.prefixes import LEAST
 from tests.helpers.learn_parts import (
     MARKER,
     ids,

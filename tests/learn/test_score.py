@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from tacit.engine import forward as scoring
 from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.learn import score as scoring
 from tacit.learn.batch import Choice as ChoiceRow
 from tacit.learn.score import score
 from tacit.learn.silence import conditioned_logprobs, shared_prefix

@@ -1,4 +1,4 @@
-"""Whether a model decodes in slots as it does over a whole sequence, and alike in every row.
+"""Whether a model decodes in rows as it does over a whole sequence, and alike in every row.
 
 Asked of the model itself, once, rather than of a list of architectures and machines.
 """
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.engine.kv_cache import Slots, prefill
+from tacit.engine.forward import Forward
+from tacit.engine.kv_cache import Rows
 from tacit.engine.memory import ran_out
 from tacit.engine.threads import use_threads
 
@@ -20,11 +21,12 @@ _SMALL = 16_000_000
 much where it is not, and with one the numbers do not depend on how many cores there are."""
 
 
-def why_not_slots(module: Any, rows: int, context: int) -> str | None:
-    """None if the model can decode in slots, else the reason.
+def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
+    """None if the model can decode in rows, else the reason.
 
     To be asked in the worker's thread, whose share of the cores it settles.
     """
+    module = forward.module
     config = module.config.get_text_config()
     if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
         return "it has layers other than full attention"
@@ -32,13 +34,13 @@ def why_not_slots(module: Any, rows: int, context: int) -> str | None:
     if window is not None and window < context:
         return f"its attention window of {window} is shorter than the context of {context}"
     try:
-        decoded_RV = _decode(module, rows=2)
-        whole_V = prefill(module, _PROBE_IDS).logits_NV[0]
+        decoded_RV = _decode(forward, rows=2)
+        whole_V = forward.prefill(_PROBE_IDS).logits_NV[0]
         # half precision keeps 8 to 11 bits a number, and errors add up over the layers
         tolerance = 1e-3 if module.dtype == torch.float32 else 0.1
         if (decoded_RV[0] - whole_V).abs().max() > tolerance * whole_V.abs().max():
-            return "decoding in slots changes its logits"
-        if not any(_rows_agree(module, rows) for _ in _thread_counts(module)):
+            return "decoding in rows changes its logits"
+        if not any(_rows_agree(forward, rows) for _ in _thread_counts(module)):
             return f"its {rows} rows do not agree to the bit"
     except Exception as error:  # an unknown architecture may raise anything
         if ran_out(error):
@@ -47,25 +49,25 @@ def why_not_slots(module: Any, rows: int, context: int) -> str | None:
     return None
 
 
-def _decode(module: Any, rows: int) -> Tensor:
+def _decode(forward: Forward, rows: int) -> Tensor:
     """The same sequence in every row, its last token decoded."""
-    prompt = prefill(module, _PROBE_IDS[:-1])
-    slots = Slots(module, prompt, rows, length=64)
+    prompt = forward.prefill(_PROBE_IDS[:-1])
+    block = Rows(forward.decoder(prompt, rows, 64), prompt, rows, 64)
     for row in range(rows):
-        slots.fill(row, prompt)
-    slots.advance([_PROBE_IDS[-1]] * rows, [len(_PROBE_IDS) - 1] * rows)
-    return slots.logits_RV
+        block.fill(row, prompt)
+    block.advance([_PROBE_IDS[-1]] * rows, [len(_PROBE_IDS) - 1] * rows)
+    return block.logits_RV
 
 
-def _rows_agree(module: Any, rows: int) -> bool:
+def _rows_agree(forward: Forward, rows: int) -> bool:
     """To the bit: after a pass, and in every activation, where a sum would hide most differences.
 
     torch cuts large tensors into about as many pieces as it has threads and computes what is left
     over at a piece's end by other instructions: `silu` rounds differently where a cut falls.
     """
-    generator = torch.Generator().manual_seed(0)
+    module, generator = forward.module, torch.Generator().manual_seed(0)
     with _watched_activations(module) as seen:
-        if not _alike(_decode(module, rows)):
+        if not _alike(_decode(forward, rows)):
             return False
     for activation, width in seen.values():
         tries = torch.randn(4, 1, 1, width, generator=generator).to(module.device, module.dtype)

@@ -19,7 +19,7 @@ from tacit.types import Choice, Stop
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class RequestState:
     request: Request
     eos_ids: frozenset[int]
     answered: asyncio.Future[None]

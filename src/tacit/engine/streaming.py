@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tacit.engine.chat import Chat
-from tacit.engine.request_state import Ticket
+from tacit.engine.request_state import RequestState
 
 HALF = "\N{REPLACEMENT CHARACTER}"
 """What the bytes of an unfinished character decode to."""
@@ -19,22 +19,22 @@ class Listeners:
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
-        self._all: dict[Ticket, _Place] = {}
+        self._all: dict[RequestState, _Place] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._called = False
 
     @contextlib.contextmanager
-    def listening(self, ticket: Ticket) -> Iterator[None]:
-        """While inside, and where its request has a listener, the ticket's text is told."""
-        if ticket.request.on_text is None:
+    def listening(self, state: RequestState) -> Iterator[None]:
+        """While inside, and where its request has a listener, the request's text is told."""
+        if state.request.on_text is None:
             yield
             return
-        self._loop = ticket.answered.get_loop()
-        self._all[ticket] = _Place()
+        self._loop = state.answered.get_loop()
+        self._all[state] = _Place()
         try:
             yield
         finally:
-            del self._all[ticket]
+            del self._all[state]
 
     def call(self) -> None:
         """Have everyone told what is new, from the worker's thread."""
@@ -45,9 +45,9 @@ class Listeners:
 
     def _tell(self) -> None:
         self._called = False
-        for ticket, place in list(self._all.items()):
-            if ticket.request.on_text and (piece := place.advance(ticket.ids, self._chat)):
-                ticket.request.on_text(piece)
+        for state, place in list(self._all.items()):
+            if state.request.on_text and (piece := place.advance(state.ids, self._chat)):
+                state.request.on_text(piece)
 
 
 class _Place:

@@ -1,15 +1,16 @@
-"""Decoding passes on a CPU over a block of rows, walking transformers' own layers by hand.
+"""The forward pass on a CPU: decoding walks transformers' own layers by hand, learning packs.
 
-Does what the model's `forward` does for one token a row, with its own projections and activations,
-so adapters work as they are. It reads less memory, which is what decoding waits for: queries that
-share keys and values read them together, where eager attention copies these for each; and keys and
-values lie in blocks of positions, of which those that no row has reached are left out. Leaving one
-out changes no bit of a row: its share there is exactly 0, and all shapes stay the same. Whether the
-outcome is the model's own is asked of the model (`probe.py`).
+Decoding does what the model's `forward` does for one token a row, with its own projections and
+activations, so adapters work as they are. It reads less memory, which is what decoding waits for:
+queries that share keys and values read them together, where eager attention copies these for each;
+and keys and values lie in blocks of positions, of which those that no row has reached are left out.
+Leaving one out changes no bit of a row: its share there is exactly 0, and all shapes stay the same.
+`engine/kv_check.py` checks the outcome against the model's own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, rms_norm, softmax
 
-from tacit.engine.families import FAMILIES
+from tacit.engine.forward import FAMILIES, Forward, Ids
+from tacit.engine.kv_cache import Decoder, Prefill
 from tacit.engine.threads import use_threads
+from tacit.fast.pack_cpu import can_pack, packed_attention, packed_hidden
 
 BLOCK = 64
 """Positions a block, unless that makes more than `MOST_BLOCKS`."""
@@ -27,24 +30,43 @@ PAIR = 64
 """Rows from which on two threads that use a core each take half of them."""
 
 
-def walks(module: Any) -> bool:
-    """Whether this way is for this model."""
-    body = getattr(module, "model", None)
-    return (
-        module.device.type == "cpu"
-        and module.config.model_type in FAMILIES
-        and hasattr(body, "layers")
-        and hasattr(body, "rotary_emb")
-    )
+class CpuForward(Forward):
+    """Llama and its relatives on a CPU."""
+
+    @classmethod
+    def supports(cls, module: Any) -> bool:
+        body = getattr(module, "model", None)
+        return (
+            module.device.type == "cpu"
+            and module.config.model_type in FAMILIES
+            and hasattr(body, "layers")
+            and hasattr(body, "rotary_emb")
+        )
+
+    @property
+    def packs(self) -> bool:
+        return can_pack(self.module)
+
+    def decoder(self, like: Prefill, rows: int, length: int) -> Decoder:
+        """In halves where this thread uses one core, even without a second core: same numbers."""
+        paired = torch.get_num_threads() == 1 and rows >= PAIR and rows % 16 == 0
+        return (TwoHalves if paired else HandDecoder)(self.module, rows, length)
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        with packed_attention(self.module) if self.packs else nullcontext(), super().recomputing():
+            yield
+
+    def _hidden(self, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
+        if not self.packs:
+            return super()._hidden(messages)
+        with self.recomputing():
+            return packed_hidden(self.module, messages)
 
 
-def walk(module: Any, rows: int, length: int) -> "Walk | Pair":
-    """In halves where this thread uses one core, whether or not there is a second: same numbers."""
-    paired = torch.get_num_threads() == 1 and rows >= PAIR and rows % 16 == 0
-    return (Pair if paired else Walk)(module, rows, length)
+class HandDecoder:
+    """A `Decoder` that walks the layers by hand."""
 
-
-class Walk:
     def __init__(self, module: Any, rows: int, length: int) -> None:
         self._module = module
         self._length = length
@@ -58,14 +80,14 @@ class Walk:
         self._values = [torch.zeros(shape, dtype=module.dtype) for _ in layers]
         self._starts_RH = (torch.arange(rows * self._heads) * self._block).view(rows, -1)
 
-    def fill(self, row: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """A prompt's: one [heads, prompt, width] a layer."""
-        for mine, given in zip([*self._keys, *self._values], [*keys, *values], strict=True):
+    def fill(self, row: int, prompt: Prefill) -> None:
+        for mine, given in zip(
+            [*self._keys, *self._values], [*prompt.keys, *prompt.values], strict=True
+        ):
             for number, part in enumerate(torch.split(given, self._block, dim=1)):
                 mine[number, row, :, : part.shape[1]] = part
 
     def __call__(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
-        """The logits after one more token a row. `mask`: [rows, 1, 1, length], added to scores."""
         body = self._module.model
         blocks = -(-reached // self._block)
         each = mask.expand(-1, self._heads, -1, -1).flatten(0, 1)
@@ -112,30 +134,30 @@ class Walk:
         return out
 
 
-class Pair:
-    """Two walks at once. A core waits for memory most of the time; torch's own threads would wait
+class TwoHalves:
+    """Two of them at once. A core waits for memory most of the time; torch's own threads would wait
     for each other after every operation, and long where the machine is busy."""
 
     def __init__(self, module: Any, rows: int, length: int) -> None:
         self._half = rows // 2
-        self._near, self._far = (Walk(module, self._half, length) for _ in range(2))
+        self._near, self._far = (HandDecoder(module, self._half, length) for _ in range(2))
 
-    def fill(self, row: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    def fill(self, row: int, prompt: Prefill) -> None:
         half, place = divmod(row, self._half)
-        (self._far if half else self._near).fill(place, keys, values)
+        (self._far if half else self._near).fill(place, prompt)
 
     def __call__(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
         (near_ids, far_ids), (near_at, far_at), (near_mask, far_mask) = (
             torch.split(both, self._half) for both in (ids_R, positions_R, mask)
         )
-        far = _second_thread().submit(self._walk_far, far_ids, far_at, reached, far_mask)
+        far = _second_thread().submit(self._step_far, far_ids, far_at, reached, far_mask)
         try:
             near = self._near(near_ids, near_at, reached, near_mask)
         finally:
             far.exception()  # nothing of this pass runs on after it
         return torch.cat([near, far.result()])
 
-    def _walk_far(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
+    def _step_far(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
         with torch.no_grad():
             return self._far(ids_R, positions_R, reached, mask)
 

@@ -5,6 +5,8 @@ rotations and gates, which cost more time than products when done piece by piece
 each way. The families are those of `fast/decode/layers_gpu.py`.
 """
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,9 +16,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from tacit.engine.forward import Forward, Ids
 from tacit.fast.attention_gpu import flash_attend
+from tacit.fast.decode.check_gpu import why_not_graphs
 from tacit.fast.decode.layers_gpu import why_not_fused
-from tacit.fast.pack_gpu import Pack
+from tacit.fast.decode.scheduler_gpu import GraphScheduler
+from tacit.fast.head_gpu import head_logprobs
+from tacit.fast.pack_gpu import Pack, pack
+
+log = logging.getLogger(__name__)
 
 WEIGHT_ROWS = 32
 """Rows whose share of a norm's weight gradient one program adds up."""
@@ -210,13 +218,40 @@ def _warps(block: int) -> int:
     return 4 if block <= 2048 else 8
 
 
-def can_fuse(module: Any) -> bool:
-    """Whether its layers are of the kind covered, and such as the flash kernel takes."""
-    if module.dtype not in (torch.bfloat16, torch.float16) or why_not_fused(module):
-        return False
-    width = module.model.layers[0].self_attn.head_dim
-    recent = torch.cuda.get_device_capability(module.device) >= (8, 0)
-    return recent and width % 8 == 0 and width <= 256
+class GpuForward(Forward):
+    """Llama and its relatives on a GPU."""
+
+    @classmethod
+    def supports(cls, module: Any) -> bool:
+        return module.device.type == "cuda" and why_not_fused(module) is None
+
+    @property
+    def packs(self) -> bool:
+        """True where the flash kernel takes the model's heads and precision."""
+        if self.module.dtype not in (torch.bfloat16, torch.float16) or why_not_fused(self.module):
+            return False
+        width = self.module.model.layers[0].self_attn.head_dim
+        recent = torch.cuda.get_device_capability(self.module.device) >= (8, 0)
+        return recent and width % 8 == 0 and width <= 256
+
+    def scheduler(
+        self, name: str, ends: frozenset[int], rows: int, context: int
+    ) -> GraphScheduler | None:
+        if reason := why_not_graphs(self.module, context):
+            log.warning("%s decodes without graphs: %s", name, reason)
+            return None
+        return GraphScheduler(self.module, name, ends, rows, context)
+
+    def _hidden(self, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
+        if not self.packs:
+            return super()._hidden(messages)
+        return fused_hidden(self.module, pack(messages, self.module.device))
+
+    def _project(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        head = self.module.get_output_embeddings()
+        if not (self.packs and isinstance(head, torch.nn.Linear) and head.bias is None):
+            return super()._project(hidden_ND, targets_N)
+        return head_logprobs(hidden_ND, head.weight, targets_N)
 
 
 def fused_hidden(module: Any, packed: Pack) -> Tensor:

@@ -1,8 +1,8 @@
-"""Messages as one stream of tokens without padding, shared beginnings computed once; for CPUs.
+"""Messages packed into one sequence without padding, shared beginnings computed once; for CPUs.
 
 For attention alone each message is gathered into a row of its own, its prompt included, and padded
 on the right, where causal attention never looks. All else in a layer, which is nearly all of its
-work, is done once for every token of the stream. For GPUs see `packed.py`.
+work, is done once for every token of the pack. For GPUs see `pack_gpu.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,25 +16,26 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tacit.learn.prefixes import Ids, forest
+from tacit.engine.forward import Ids
+from tacit.fast.prefixes import forest
 
-ATTENTION = "tacit_stream"
+ATTENTION = "tacit_pack"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stream:
+class CpuPack:
     ids_T: Tensor
     positions_T: Tensor
     predicts_N: Tensor
     """Where the state stands that predicts each output token, in the order of the messages."""
     rows: int
     to_rows: Tensor
-    """For each place of each row the token that stands there; the stream's first for padding."""
+    """For each place of each row the token that stands there; the pack's first for padding."""
     from_rows: Tensor
     """For each token the first place where it stands."""
 
 
-def can_stream(module: Any) -> bool:
+def can_pack(module: Any) -> bool:
     """Full attention on a CPU."""
     config = module.config
     return (
@@ -44,7 +45,7 @@ def can_stream(module: Any) -> bool:
     )
 
 
-def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> Stream:
+def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> CpuPack:
     """Each (prompt ids, output ids); the last output token is predicted, never fed."""
     grown = forest(messages)
     starts = [0, *accumulate(len(segment.ids) for segment in grown.segments)]
@@ -56,7 +57,7 @@ def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> Stream:
     predicts = [row[len(prompt) - 1 :] for row, (prompt, _) in zip(rows, messages, strict=True)]
     positions = [segment.depth + n for segment in grown.segments for n in range(len(segment.ids))]
     first = [width * homes[n] for n, place in enumerate(places) for _ in place]
-    return Stream(
+    return CpuPack(
         torch.tensor([token for segment in grown.segments for token in segment.ids]),
         torch.tensor(positions),
         torch.tensor([place for some in predicts for place in some]),
@@ -66,22 +67,22 @@ def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> Stream:
     )
 
 
-def stream_hidden(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
+def packed_hidden(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
     """The last hidden states that predict the outputs."""
-    stream = lay_out(messages)
-    with stream_attention(module):
+    pack = lay_out(messages)
+    with packed_attention(module):
         result = module.base_model(
-            input_ids=stream.ids_T[None],
-            position_ids=stream.positions_T[None],
+            input_ids=pack.ids_T[None],
+            position_ids=pack.positions_T[None],
             use_cache=False,
-            tacit_stream=stream,
+            tacit_pack=pack,
         )
     states: Tensor = result.last_hidden_state
-    return states[0].index_select(0, stream.predicts_N)
+    return states[0].index_select(0, pack.predicts_N)
 
 
 @contextmanager
-def stream_attention(module: Any) -> Iterator[None]:
+def packed_attention(module: Any) -> Iterator[None]:
     """Forward passes inside attend by rows. Layers that are computed again must be so in here."""
     config, theirs = module.config, module.config._attn_implementation
     config._attn_implementation = ATTENTION
@@ -98,15 +99,15 @@ def _attend(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float,
-    tacit_stream: Stream,
+    tacit_pack: CpuPack,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: [1, heads, tokens, width] in, [1, tokens, heads, width] out."""
     heads, tokens, width = query.shape[1:]
 
     def rows(states: Tensor) -> Tensor:
-        flat = states[0].transpose(0, 1).flatten(1).index_select(0, tacit_stream.to_rows)
-        return flat.view(tacit_stream.rows, -1, states.shape[1], width).transpose(1, 2)
+        flat = states[0].transpose(0, 1).flatten(1).index_select(0, tacit_pack.to_rows)
+        return flat.view(tacit_pack.rows, -1, states.shape[1], width).transpose(1, 2)
 
     attended = scaled_dot_product_attention(
         rows(query),
@@ -117,7 +118,7 @@ def _attend(
         enable_gqa=heads != key.shape[1],
     )
     flat = attended.transpose(1, 2).reshape(-1, heads * width)
-    return flat.index_select(0, tacit_stream.from_rows).view(1, tokens, heads, width), None
+    return flat.index_select(0, tacit_pack.from_rows).view(1, tokens, heads, width), None
 
 
 AttentionInterface.register(ATTENTION, _attend)

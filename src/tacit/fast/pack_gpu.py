@@ -1,20 +1,19 @@
-"""Messages as one stream of tokens without padding, shared beginnings computed once; for GPUs.
+"""Messages packed into one sequence without padding, shared beginnings computed once; for GPUs.
 
-A token attends to its own segment and to those that it goes on from; `attention.py` computes that.
-For CPUs see `stream.py`. Laid out by numpy, since the GPU waits meanwhile.
+A token attends to its own segment and to those that it goes on from (`attention_gpu.py`).
+For CPUs see `pack_cpu.py`. Laid out by numpy, since the GPU waits meanwhile.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from tacit.learn.prefixes import Ids, forest
+from tacit.engine.forward import Ids, flat, placed
+from tacit.fast.prefixes import forest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,19 +93,6 @@ def _counted(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np
     """`first`, `first` + 1, … of each, so many as `lengths` says, end to end."""
     ends = lengths.cumsum()
     return np.arange(ends[-1]) + np.repeat(first - (ends - lengths), lengths)
-
-
-def flat(pieces: Collection[Sequence[Any]], kind: type = np.int64) -> NDArray[Any]:
-    """Sequences of numbers end to end."""
-    return np.fromiter(chain.from_iterable(pieces), kind, count=sum(map(len, pieces)))
-
-
-def placed(values: NDArray[Any], device: torch.device) -> Tensor:
-    """On the device; to a GPU from pinned memory, for which nobody waits."""
-    tensor = torch.from_numpy(values)
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _ragged(lengths: ArrayLike, device: torch.device) -> Ragged:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tacit.learn.prefixes import counted_once
-
+LEAST_SHARED = 16
+"""Tokens that prompts must have in common, unless they are equal, to be computed once."""
 SPREAD = 4
 """How many times a micro-batch's tokens attention may work on: each message's whole prompt."""
 
@@ -174,3 +174,17 @@ def split(bundles: Sequence[Bundle], parts: int) -> list[list[Bundle]]:
     if max(sizes) - min(sizes) > max(1, len(bundles) // parts // 10):
         dealt = [list(bundles[part::parts]) for part in range(parts)]
     return [some for some in dealt if some]
+
+
+def in_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens from the first on that are the same."""
+    if one == other:
+        return len(one)
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def counted_once(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that prompts beside each other, in dictionary order, need not have computed twice."""
+    same = in_common(one, other)
+    return same if same >= LEAST_SHARED or same == len(one) == len(other) else 0

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tacit.engine.forward import forward_of
 from tacit.learn.policy import Policy
-from tacit.learn.score import passes
 
 
 def accumulate(policy: Policy, loss: Tensor) -> bool:
@@ -14,7 +14,7 @@ def accumulate(policy: Policy, loss: Tensor) -> bool:
     if not bool(torch.isfinite(loss)):
         return False
     weights, live = list(policy.parameters.values()), list(policy.live.values())
-    with policy.on(), passes(policy.loaded.module):  # layers are computed again here
+    with policy.on(), forward_of(policy.loaded.module).recomputing():
         gradients = torch.autograd.grad(loss, live, allow_unused=True)
     given = [gradient for gradient in gradients if gradient is not None]
     if not given or not bool(torch.isfinite(torch.stack(torch._foreach_norm(given))).all()):

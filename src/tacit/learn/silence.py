@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.learn.prefixes import in_common
+from tacit.learn.batch import in_common
 
 LARGEST_LOG_P = -1e-6
 """Keeps log(1 − p) finite."""

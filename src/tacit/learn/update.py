@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
+from tacit.engine.forward import flat, forward_of, placed
 from tacit.engine.load import on_device
 from tacit.engine.memory import ran_out
 from tacit.errors import RunError
-from tacit.fast.pack_gpu import flat, placed
 from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, size_of, split
 from tacit.learn.choosing import Chooser
 from tacit.learn.gradients import accumulate, take_step
@@ -35,7 +35,6 @@ from tacit.learn.loss_stats import LossStats, merge_stats
 from tacit.learn.memory import as_memory_allows, in_two
 from tacit.learn.microbatch import Micro, Scored, cut_out, halves, score_all
 from tacit.learn.policy import Policy
-from tacit.learn.score import packs
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ class Updater:
         number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in mine))}
         tokens = torch.tensor([len(row.output_ids) for row in mine])
         sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
-        padded = not packs(self.policy.loaded.module)
+        padded = not forward_of(self.policy.loaded.module).packs
         # one at least, so that entropy and the like are known at every step
         teaching = [one for one in part if self._teaches(rows, one)]
         teaching = teaching or [one for one in part if one.rows][:1]
@@ -153,7 +152,7 @@ class Updater:
         module = self.policy.loaded.module
         micros = [micro for batch in batches for micro in batch]
         # a GPU takes several as fast as one, and without gradients they have the room
-        at_once = SCORED_AT_ONCE if module.device.type == "cuda" and packs(module) else 1
+        at_once = SCORED_AT_ONCE if module.device.type == "cuda" and forward_of(module).packs else 1
         pieces = [micros[first : first + at_once] for first in range(0, len(micros), at_once)]
 
         def scored(some: list[Micro]) -> list[Scored]:
@@ -193,7 +192,7 @@ class Updater:
 
     def _halved(self, micro: Micro) -> list[Micro]:
         """Smaller ones; the following steps are cut as small from the start."""
-        parts, padded = halves(micro), not packs(self.policy.loaded.module)
+        parts, padded = halves(micro), not forward_of(self.policy.loaded.module).packs
         size = max((size_of(bundle(p.rows, p.choices), padded=padded) for p in parts), default=0)
         if 0 < size < self.microbatch_tokens:
             self.microbatch_tokens = size

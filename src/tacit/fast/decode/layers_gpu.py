@@ -1,7 +1,7 @@
 """A transformers model's forward pass in few kernels, on its own weights, without padding.
 
 Covers the families whose layers are RMS norm, rotary attention and a gated MLP: Llama, Mistral,
-Qwen2, Qwen3, SmolLM. Whether the outcome is the model's own is asked of the model (`probe.py`).
+Qwen2, Qwen3, SmolLM. Whether the outcome is the model's own is asked of the model (`check_gpu.py`).
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.engine.families import FAMILIES
+from tacit.engine.forward import FAMILIES
 from tacit.engine.lora import LoraLinear, active_adapter
 from tacit.fast.decode.kernels import add_norm, gate, rotate_store
 

@@ -1,4 +1,4 @@
-"""The rows of a lane on the device: their pages, their state, and the graphs that move them on."""
+"""A scheduler's rows on the device: their pages, their state, the graphs that move them on."""
 
 import threading
 from itertools import accumulate, pairwise
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.engine.base import Sampling
-from tacit.engine.request_state import Ticket
+from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import equal_rows, log_distribution
 from tacit.engine.silence import SilenceOdds, silence_odds
 from tacit.fast.decode.draw_gpu import FLOATS, INTS, Floats, Ints, Rows
@@ -165,7 +165,7 @@ class Block:
                     one.odds[sampling] = odds
         return prompt.odds[sampling]
 
-    def start(self, starting: list[tuple[int, Ticket, Prompt]]) -> None:
+    def start(self, starting: list[tuple[int, RequestState, Prompt]]) -> None:
         """Put rows into their first state and let them draw from their prompt's logits."""
         device = self.model.device
         held = [self._held[row] for row, _, _ in starting]
@@ -175,7 +175,7 @@ class Block:
             if prompt.tail_page is not None
         ]
         copy_pages(self.cache, tails)
-        state = [_describe(ticket, len(prompt.ids)) for _, ticket, prompt in starting]
+        state = [_describe(state, len(prompt.ids)) for _, state, prompt in starting]
         which = torch.tensor([row for row, _, _ in starting], device=device)
         ints, floats = zip(*state, strict=True)
         self.rows.ints[:, which] = torch.tensor(ints, device=device).T
@@ -184,7 +184,7 @@ class Block:
         table = [[*mine, *[0] * (width - len(mine))] for mine in held]
         self.rows.table[which, :width] = torch.tensor(table, dtype=torch.int32, device=device)
         logits = torch.stack([p.logits_NV[0] for _, _, p in starting if p.logits_NV is not None])
-        asked = [(n, ticket.request.sampling) for n, (_, ticket, _) in enumerate(starting)]
+        asked = [(n, state.request.sampling) for n, (_, state, _) in enumerate(starting)]
         self.rows.draw(self._filter(logits, asked), which)
 
     def advance(self, steps: int, rows: int, filtered: list[tuple[int, Sampling]]) -> None:
@@ -272,25 +272,25 @@ class Block:
         self.rows.step.copy_(step)
 
 
-def _describe(ticket: Ticket, prompt: int) -> tuple[list[int], list[float]]:
+def _describe(state: RequestState, prompt: int) -> tuple[list[int], list[float]]:
     """A row's first state; of one that had begun before, the state it was in."""
-    sampling, drawn = ticket.request.sampling, len(ticket.ids)
+    sampling, drawn = state.request.sampling, len(state.ids)
     greedy = sampling.temperature == 0.0
     ints, floats = [0] * INTS, [0.0] * FLOATS
     ints[Ints.POSITION] = prompt - 1
     ints[Ints.COUNT] = drawn
     ints[Ints.LIMIT] = sampling.max_tokens
     ints[Ints.ACTIVE] = 1
-    ints[Ints.SEED] = ticket.request.seed
+    ints[Ints.SEED] = state.request.seed
     ints[Ints.GREEDY] = int(greedy)
     floats[Floats.HEAT] = 1.0 if greedy or filters(sampling) else 1.0 / sampling.temperature
-    if ticket.odds is None or ticket.choice is not Choice.SPEAK:
+    if state.odds is None or state.choice is not Choice.SPEAK:
         return ints, floats
-    marker = ticket.marker
-    ints[Ints.FOLLOWS] = int(tuple(ticket.ids) == marker[:drawn] and drawn < len(marker))
+    marker = state.marker
+    ints[Ints.FOLLOWS] = int(tuple(state.ids) == marker[:drawn] and drawn < len(marker))
     ints[Ints.MARKER_LENGTH] = len(marker)
     ints[Ints.MARKER_IDS : Ints.MARKER_IDS + len(marker)] = marker
-    floats[Floats.LOG_REST : Floats.LOG_REST + len(marker) + 1] = ticket.odds.log_rest
+    floats[Floats.LOG_REST : Floats.LOG_REST + len(marker) + 1] = state.odds.log_rest
     return ints, floats
 
 

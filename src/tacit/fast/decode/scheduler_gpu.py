@@ -7,13 +7,12 @@ packed into one pass without padding, and the pages that they begin with are com
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tacit.engine.memory import ran_out
-from tacit.engine.request_state import Ticket
+from tacit.engine.request_state import RequestState
 from tacit.errors import EngineError
 from tacit.fast.decode.draw_gpu import MARKER
 from tacit.fast.decode.layers_gpu import FusedModel
@@ -28,20 +27,14 @@ LONGER = 1.5
 SWITCH_INTERVAL = 2e-4
 
 
-class GraphLane:
+class GraphScheduler:
     def __init__(
-        self,
-        module: Any,
-        name: str,
-        ends: frozenset[int],
-        rows: int,
-        context: int,
-        version: Callable[[], int],
+        self, module: Any, name: str, ends: frozenset[int], rows: int, context: int
     ) -> None:
-        self.waiting: deque[Ticket] = deque()
+        self.waiting: deque[RequestState] = deque()
         self._module, self._name, self._ends = module, name, sorted(ends)
-        self._count, self._context, self._version = rows, context, version
-        self._rows: list[Ticket | None] = []
+        self._count, self._context, self._version = rows, context, 0
+        self._rows: list[RequestState | None] = []
         self._block: Block | None = None
         self._outgrown = False
         """Whether pages ran out for a request longer than those that the rows were made for."""
@@ -53,8 +46,13 @@ class GraphLane:
     def busy(self) -> bool:
         return bool(self.waiting) or any(self._rows)
 
+    def add(self, state: RequestState) -> None:
+        self.waiting.append(state)
+
     def step(self) -> None:
         """Free rows go to those who wait, then every row draws some tokens."""
+        if not self.busy:
+            return
         try:
             self._drop_cancelled()
             block = self._opened()
@@ -72,9 +70,9 @@ class GraphLane:
                 self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        for ticket in (*self.waiting, *self._rows):
-            if ticket:
-                ticket.answer(error)
+        for state in (*self.waiting, *self._rows):
+            if state:
+                state.answer(error)
         self.waiting.clear()
         self._close()
 
@@ -83,8 +81,9 @@ class GraphLane:
         if self._block:
             self._block.prompts.clear()
 
-    def refresh(self) -> None:
+    def refresh(self, version: int) -> None:
         """The weights may have changed."""
+        self._version = version
         if self._block:
             self._block.prompts.clear()
             self._block.model.refresh()
@@ -98,7 +97,7 @@ class GraphLane:
 
     def _use_fewer_rows(self) -> None:
         """Out of memory: half the rows. What they had drawn is kept, and computed again."""
-        running = [ticket for ticket in self._rows if ticket]
+        running = [state for state in self._rows if state]
         self._close()
         if self._count <= LEAST_ROWS:
             self.waiting.extendleft(reversed(running))
@@ -114,8 +113,8 @@ class GraphLane:
         self.waiting.extendleft(reversed(running))
 
     def _drop_cancelled(self) -> None:
-        for row, ticket in enumerate(self._rows):
-            if ticket and ticket.cancelled and self._block:
+        for row, state in enumerate(self._rows):
+            if state and state.cancelled and self._block:
                 self._block.rest(row)
                 self._rows[row] = None
 
@@ -123,7 +122,7 @@ class GraphLane:
         """The rows and their cache, large enough for those who wait."""
         if self._block and any(self._rows):
             return self._block
-        need = max((pages_for(_reach(ticket)) for ticket in self.waiting), default=1)
+        need = max((pages_for(_reach(state)) for state in self.waiting), default=1)
         if self._block and need > LONGER * self._block.pages_a_row:
             self._close()
         self._outgrown = False
@@ -133,50 +132,50 @@ class GraphLane:
             self._rows = [None] * self._count
         return self._block
 
-    def _pick(self, block: Block) -> list[tuple[int, Ticket, Prompt]]:
+    def _pick(self, block: Block) -> list[tuple[int, RequestState, Prompt]]:
         """Give free rows to those who wait, with the pages for all that they may draw."""
-        picked: list[tuple[int, Ticket, Prompt]] = []
-        free = [row for row, ticket in enumerate(self._rows) if ticket is None]
+        picked: list[tuple[int, RequestState, Prompt]] = []
+        free = [row for row, state in enumerate(self._rows) if state is None]
         if self._outgrown and any(self._rows):
             return picked  # until all rows are free and can be made anew
         while self.waiting and len(picked) < len(free):
-            ticket, row, reach = self.waiting[0], free[len(picked)], _reach(self.waiting[0])
+            state, row, reach = self.waiting[0], free[len(picked)], _reach(self.waiting[0])
             prompt = None
-            if not ticket.cancelled:
-                prompt = block.reserve(row, _key(ticket), reach, [p for _, _, p in picked])
+            if not state.cancelled:
+                prompt = block.reserve(row, _key(state), reach, [p for _, _, p in picked])
             if prompt is not None:
-                self._rows[row] = ticket
-                picked.append((row, ticket, prompt))
-            elif not ticket.cancelled and any(self._rows):
+                self._rows[row] = state
+                picked.append((row, state, prompt))
+            elif not state.cancelled and any(self._rows):
                 longer = pages_for(reach) > LONGER * block.pages_a_row
                 self._outgrown = longer and not block.memory_is_full
                 break  # until pages come back
             else:
                 memory = f"{self._name}: {reach} tokens do not fit into the GPU's memory"
-                ticket.answer(EngineError(f"{memory}: lower the agent's max_tokens"))
+                state.answer(EngineError(f"{memory}: lower the agent's max_tokens"))
             self.waiting.popleft()
         return picked
 
-    def _start(self, block: Block, picked: list[tuple[int, Ticket, Prompt]]) -> None:
+    def _start(self, block: Block, picked: list[tuple[int, RequestState, Prompt]]) -> None:
         """Compute the prompts, settle who is silent, and let the others draw their first token."""
         fresh = {id(prompt): prompt for _, _, prompt in picked if prompt.logits_NV is None}
         block.compute(list(fresh.values()))
         starting = []
-        for row, ticket, prompt in picked:
+        for row, state, prompt in picked:
             try:
-                if not ticket.ids:
-                    ticket.version = self._version()
-                if len(ticket.marker) > MARKER:
+                if not state.ids:
+                    state.version = self._version
+                if len(state.marker) > MARKER:
                     raise EngineError(f"the silence marker has more than {MARKER} tokens")
-                if ticket.marker and ticket.odds is None:
-                    ticket.settle(block.odds(prompt, ticket.request.sampling))
+                if state.marker and state.odds is None:
+                    state.settle(block.odds(prompt, state.request.sampling))
             except EngineError as error:
-                ticket.answer(error)
+                state.answer(error)
             else:
-                if not ticket.done:
-                    starting.append((row, ticket, prompt))
+                if not state.done:
+                    starting.append((row, state, prompt))
                     continue
-                ticket.answer()
+                state.answer()
             self._rows[row] = None
             block.release(row)
         if starting:
@@ -184,7 +183,7 @@ class GraphLane:
 
     def _shorten(self, block: Block) -> None:
         """When few are left, move them together, so that a smaller graph does."""
-        busy = [row for row, ticket in enumerate(self._rows) if ticket]
+        busy = [row for row, state in enumerate(self._rows) if state]
         if self.waiting or block.size_for(len(busy)) >= block.size_for(busy[-1] + 1):
             return
         order = busy + [row for row in range(len(self._rows)) if self._rows[row] is None]
@@ -192,7 +191,7 @@ class GraphLane:
         self._rows = [self._rows[row] for row in order]
 
     def _advance(self, block: Block) -> None:
-        running = [(row, ticket) for row, ticket in enumerate(self._rows) if ticket]
+        running = [(row, state) for row, state in enumerate(self._rows) if state]
         left = max(t.request.sampling.max_tokens - len(t.ids) for _, t in running)
         filtered = [(row, t.request.sampling) for row, t in running if filters(t.request.sampling)]
         block.advance(min(STEPS, left), running[-1][0] + 1, filtered)
@@ -200,29 +199,29 @@ class GraphLane:
     def _collect(self, block: Block) -> None:
         """Take what was drawn over from the device, and answer those who are done."""
         drawn = block.drawn()
-        for row, ticket in enumerate(self._rows):
-            if ticket is None:
+        for row, state in enumerate(self._rows):
+            if state is None:
                 continue
             try:
-                ticket.extend(*drawn[row])
+                state.extend(*drawn[row])
             except EngineError as error:
-                ticket.answer(error)
+                state.answer(error)
                 block.rest(row)
                 self._rows[row] = None
                 continue
-            if ticket.done:
-                ticket.answer()
+            if state.done:
+                state.answer()
                 block.release(row)
                 self._rows[row] = None
 
 
-def _key(ticket: Ticket) -> Key:
-    """What must be computed before a ticket can go on drawing."""
-    marker = ticket.marker if ticket.odds is None else ()
-    prompt = ticket.request.prompt_ids
-    return (*prompt, *ticket.ids) if ticket.ids else prompt, marker
+def _key(state: RequestState) -> Key:
+    """What must be computed before a request can go on drawing."""
+    marker = state.marker if state.odds is None else ()
+    prompt = state.request.prompt_ids
+    return (*prompt, *state.ids) if state.ids else prompt, marker
 
 
-def _reach(ticket: Ticket) -> int:
-    """How many tokens a ticket's row may come to hold."""
-    return len(ticket.request.prompt_ids) + ticket.request.sampling.max_tokens
+def _reach(state: RequestState) -> int:
+    """How many tokens a request's row may come to hold."""
+    return len(state.request.prompt_ids) + state.request.sampling.max_tokens

@@ -7,10 +7,8 @@ What is said is never shared, even where two say the same.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-LEAST = 16
-"""Tokens that prompts must have in common, unless they are equal; below, cutting costs more."""
-
-Ids = Sequence[int]
+from tacit.engine.forward import Ids
+from tacit.learn.batch import LEAST_SHARED, in_common
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +43,6 @@ class Forest:
         return found
 
 
-def in_common(one: Ids, other: Ids) -> int:
-    """Tokens from the first on that are the same."""
-    if one == other:
-        return len(one)
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def counted_once(one: Ids, other: Ids) -> int:
-    """Tokens that prompts beside each other, in dictionary order, need not have computed twice."""
-    same = in_common(one, other)
-    return same if same >= LEAST or same == len(one) == len(other) else 0
-
-
 def forest(messages: Sequence[tuple[Ids, Ids]]) -> Forest:
     """Of each (prompt ids, output ids); the last output token is predicted, never fed."""
     order = sorted(range(len(messages)), key=lambda number: tuple(messages[number][0]))
@@ -73,7 +57,7 @@ def forest(messages: Sequence[tuple[Ids, Ids]]) -> Forest:
     def goes_on(at: int, depth: int) -> bool:
         more = shared[at] - depth
         equal = shared[at] == len(prompts[at]) == len(prompts[at - 1])
-        return more >= LEAST or (equal and more > 0)
+        return more >= LEAST_SHARED or (equal and more > 0)
 
     # runs of prompts that are the same up to a depth, and the segment that ends there
     runs: list[tuple[int, int, int, int | None]] = [(0, len(messages), 0, None)]

@@ -1,10 +1,10 @@
-"""The way for architectures that cannot decode in slots: `generate`, one request at a time.
+"""For architectures that cannot decode in rows: `generate`, one request at a time.
 
-Same contract as a lane. Slower, since nothing is shared or batched.
+Slower, since nothing is shared or batched.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,55 +12,62 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from tacit.engine.request_state import Ticket
+from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import draw, equal_rows, log_distribution
 
 
-class PlainLane:
-    def __init__(self, module: Any, version: Callable[[], int]) -> None:
-        self.waiting: deque[Ticket] = deque()
+class OneAtATime:
+    """A `Scheduler` without rows."""
+
+    def __init__(self, module: Any) -> None:
+        self._waiting: deque[RequestState] = deque()
         self._module = module
-        self._version = version
+        self._version = 0
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting)
+        return bool(self._waiting)
+
+    def add(self, state: RequestState) -> None:
+        self._waiting.append(state)
 
     def step(self) -> None:
-        ticket = self.waiting.popleft()
-        if ticket.cancelled:
+        if not self._waiting:
+            return
+        state = self._waiting.popleft()
+        if state.cancelled:
             return
         try:
-            self._serve(ticket)
+            self._serve(state)
         except Exception as error:
-            ticket.answer(error)
+            state.answer(error)
         else:
-            ticket.answer()
+            state.answer()
 
     def fail(self, error: Exception) -> None:
-        for ticket in self.waiting:
-            ticket.answer(error)
-        self.waiting.clear()
+        for state in self._waiting:
+            state.answer(error)
+        self._waiting.clear()
 
     def shrink(self) -> None:
         """Nothing is kept between requests."""
 
-    def refresh(self) -> None:
-        """Nothing here depends on the weights."""
+    def refresh(self, version: int) -> None:
+        self._version = version
 
-    def _serve(self, ticket: Ticket) -> None:
-        prompt_1T = torch.tensor([ticket.request.prompt_ids], device=self._module.device)
-        ticket.begin(self._marker_logits(prompt_1T, ticket.marker), self._version())
-        if ticket.done:
+    def _serve(self, state: RequestState) -> None:
+        prompt_1T = torch.tensor([state.request.prompt_ids], device=self._module.device)
+        state.begin(self._marker_logits(prompt_1T, state.marker), self._version)
+        if state.done:
             return
-        with _bare_generation_config(self._module, ticket.request.sampling.max_tokens):
+        with _bare_generation_config(self._module, state.request.sampling.max_tokens):
             self._module.generate(
                 prompt_1T,
                 attention_mask=torch.ones_like(prompt_1T),
-                logits_processor=[_Drawer(ticket, prompt_1T.device)],
+                logits_processor=[_Drawer(state, prompt_1T.device)],
                 stopping_criteria=[
                     lambda ids, scores, **_: ids.new_tensor(
-                        [ticket.done or ticket.cancelled], dtype=torch.bool
+                        [state.done or state.cancelled], dtype=torch.bool
                     )
                 ],
             )
@@ -77,18 +84,18 @@ class PlainLane:
 class _Drawer:
     """A logits processor that draws by our own rules and leaves greedy search that one token."""
 
-    def __init__(self, ticket: Ticket, device: torch.device) -> None:
-        self._ticket = ticket
-        self._settings = equal_rows(1, ticket.request.sampling, ticket.request.seed, device)
+    def __init__(self, state: RequestState, device: torch.device) -> None:
+        self._state = state
+        self._settings = equal_rows(1, state.request.sampling, state.request.seed, device)
 
     def __call__(self, input_ids: Tensor, scores_1V: Tensor) -> Tensor:
-        ticket, known = self._ticket, self._ticket.marker_logits()
+        state, known = self._state, self._state.marker_logits()
         logits_1V = scores_1V.float() if known is None else known[None]
         logp_1V = log_distribution(logits_1V, self._settings)
-        ticket.condition(logp_1V[0])
-        counter = torch.tensor([len(ticket.ids)], device=logp_1V.device)
+        state.condition(logp_1V[0])
+        counter = torch.tensor([len(state.ids)], device=logp_1V.device)
         ids, logprobs = draw(logp_1V, self._settings, counter)
-        ticket.take(int(ids.item()), logprobs.item())
+        state.take(int(ids.item()), logprobs.item())
         return torch.full_like(scores_1V, -torch.inf).scatter_(-1, ids[:, None], 0.0)
 
 

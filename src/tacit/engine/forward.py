@@ -1,0 +1,214 @@
+"""How a model computes: one seam for playing (prefill, decode) and for learning (score).
+
+`forward_of(module)` gives the first of these that supports the model. All are held to `Forward`,
+the reference: transformers' own forward pass.
+
+| way               | supports                      | plays by                | learns by       |
+|-------------------|-------------------------------|-------------------------|-----------------|
+| fast/forward_gpu  | Llama, Mistral, Qwen 2 and 3, | graphs over paged keys  | packed tokens,  |
+|                   | SmolLM3 on a GPU              | and values              | fused kernels   |
+| fast/forward_cpu  | the same on a CPU             | layers walked by hand   | packed tokens   |
+| `Forward`         | any full-attention model      | rows over a fixed cache | padded rows     |
+| engine/generating | any causal model              | `generate`, one by one  | padded rows     |
+
+Measured gains over the reference: benchmarks/results/forward.json (`benchmarks/forward.py`).
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache
+
+from tacit.engine.kv_cache import Decoder, Prefill, RowCache
+
+if TYPE_CHECKING:
+    from tacit.engine.scheduler import Scheduler
+
+Ids = Sequence[int]
+WAYS = ("tacit.fast.forward_gpu:GpuForward", "tacit.fast.forward_cpu:CpuForward")
+"""Faster implementations, tried in this order; found by name, since they lie outside the core."""
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""Layers of RMS norm, rotary attention and a gated MLP; the logits are the output embedding applied
+to the last hidden state, and nothing more."""
+LOGITS_AT_ONCE = 2**25
+"""Elements of the (tokens × vocabulary) block that exists at a time."""
+
+_FOUND: "WeakKeyDictionary[Any, Forward]" = WeakKeyDictionary()
+
+
+def forward_of(module: Any) -> "Forward":
+    """The fastest implementation that supports this module."""
+    if module not in _FOUND:
+        ways = [way for name in WAYS if (way := _available(name)) and way.supports(module)]
+        _FOUND[module] = (ways[0] if ways else Forward)(module)
+    return _FOUND[module]
+
+
+def _available(way: str) -> Any:
+    module, _, name = way.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ImportError:  # torch comes with triton on some systems only
+        return None
+
+
+class Forward:
+    """A model's forward passes by transformers itself: slow, and right by definition."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    @property
+    def packs(self) -> bool:
+        """True if learning computes what prompts have in common once, without padding."""
+        return False
+
+    @classmethod
+    def supports(cls, module: Any) -> bool:
+        return True
+
+    def scheduler(
+        self, name: str, ends: frozenset[int], rows: int, context: int
+    ) -> "Scheduler | None":
+        """A scheduler of its own, where it decodes by other means than `decoder`."""
+        return None
+
+    def prefill(self, prompt: Ids, marker: Ids = (), *, version: int = 0) -> Prefill:
+        """A prompt's keys and values, and the logits along the marker (its last id not fed)."""
+        cache = DynamicCache()
+        ids = torch.tensor([[*prompt, *marker[:-1]]], device=self.module.device)
+        logits = self.module(
+            input_ids=ids,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=max(1, len(marker)),
+        ).logits[0]
+        return Prefill(
+            tuple(layer.keys[0, :, : len(prompt)] for layer in cache.layers),
+            tuple(layer.values[0, :, : len(prompt)] for layer in cache.layers),
+            logits.float(),
+            version,
+        )
+
+    def decoder(self, like: Prefill, rows: int, length: int) -> Decoder:
+        """A block of rows that decode together over caches of one length."""
+        return RowCache(self.module, like, rows, length)
+
+    def score(self, messages: Sequence[tuple[Ids, Ids]]) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy at every output token of (prompt ids, output ids) pairs.
+
+        Messages follow each other without padding. Gradients flow unless the caller turned them
+        off; only the log-probabilities have any.
+        """
+        targets_N = placed(flat([output for _, output in messages]), self.module.device)
+        return self._project(self._hidden(messages), targets_N)
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Backward passes under gradient checkpointing must run in here, as the forward ones did.
+
+        Layers recompute only in training mode, in which nothing else ever is.
+        """
+        saving = getattr(self.module, "is_gradient_checkpointing", False)
+        layers = [
+            layer
+            for layer in (self.module.modules() if saving else ())
+            if getattr(layer, "gradient_checkpointing", False)
+        ]
+        for layer in layers:
+            layer.training = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+    @property
+    def _plain_head(self) -> bool:
+        """True if the logits are the output embedding applied to the last hidden state."""
+        return self.module.config.model_type in FAMILIES
+
+    def _hidden(self, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
+        """The last hidden states that predict, or the logits where the head is not plain.
+
+        A row a message, padded on the right, where causal attention never looks.
+        """
+        module, device = self.module, self.module.device
+        body = module.base_model if self._plain_head else module
+        rows = [[*prompt, *output[:-1]] for prompt, output in messages]
+        width = max(map(len, rows))
+        ids_BW = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+        with self.recomputing():
+            result = body(input_ids=ids_BW, use_cache=False)
+        states: Tensor = result.last_hidden_state if body is not module else result.logits
+        places = [
+            (row, column)
+            for row, (prompt, output) in enumerate(messages)
+            for column in range(len(prompt) - 1, len(prompt) - 1 + len(output))
+        ]
+        row_N, column_N = torch.tensor(places, device=device).T
+        return states[row_N, column_N]
+
+    def _project(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """From hidden states to log-probabilities, without ever holding all logits."""
+        head = self.module.get_output_embeddings() if self._plain_head else torch.nn.Identity()
+        rows = max(1, LOGITS_AT_ONCE // self.module.config.vocab_size)
+        hidden, targets = torch.split(hidden_ND, rows), torch.split(targets_N, rows)
+        # one block is kept for the backward pass; further ones are computed again
+        pieces = [_piece(head, hidden[0], targets[0])] + [
+            checkpoint(_piece, head, *more, use_reentrant=False)
+            for more in zip(hidden[1:], targets[1:], strict=True)
+        ]
+        return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])
+
+
+def _piece(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    chosen: tuple[Tensor, Tensor] = _Chosen.apply(head(hidden).float(), targets)  # type: ignore[no-untyped-call]
+    return chosen
+
+
+class _Chosen(torch.autograd.Function):
+    """log p of the chosen ids, and the entropy, which has no gradient.
+
+    d log p_y/d logits = 1_y − p takes one pass over the vocabulary, where autograd takes three.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        p_NV = torch.softmax(logits_NV, dim=-1)
+        highest_N, at_N = logits_NV.max(-1)
+        log_sum_N = highest_N - p_NV.gather(-1, at_N[:, None])[:, 0].log()
+        mean_N = torch.bmm(p_NV[:, None], logits_NV[:, :, None])[:, 0, 0]
+        entropy_N = log_sum_N - mean_N
+        ctx.save_for_backward(p_NV, targets_N)
+        ctx.mark_non_differentiable(entropy_N)
+        return logits_NV.gather(-1, targets_N[:, None])[:, 0] - log_sum_N, entropy_N
+
+    @staticmethod
+    def backward(ctx: Any, given_N: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        p_NV, targets_N = ctx.saved_tensors
+        slopes_NV = p_NV * -given_N[:, None]
+        slopes_NV[torch.arange(len(targets_N), device=targets_N.device), targets_N] += given_N
+        return slopes_NV, None
+
+
+def flat(pieces: Collection[Sequence[Any]], kind: type = np.int64) -> NDArray[Any]:
+    """Sequences of numbers end to end."""
+    return np.fromiter(chain.from_iterable(pieces), kind, count=sum(map(len, pieces)))
+
+
+def placed(values: NDArray[Any], device: torch.device) -> Tensor:
+    """On the device; to a GPU from pinned memory, so that nobody waits for the copy."""
+    tensor = torch.from_numpy(values)
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
