@@ -72,6 +72,10 @@ class Choice(StrEnum):
     FLOOR = "floor"  # drawn, but neither choice with less than a floor's probability
 
 
+MOST_TOKENS = 10**9
+"""No answer has more, whatever a server or a file says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of calls, summed. `cached` is part of `prompt`, `reasoning` of `generated`."""

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tacit.api import limits as api_limits
-from tacit.api.engine import Account, ApiEngine
+from tacit.api.engine import ApiEngine
 from tacit.config import AgentConfig, ModelConfig, TeamConfig
-from tacit.engine.base import Completion, Request, Sampling, SilenceRule
+from tacit.engine.base import Account, Completion, Request, Sampling, SilenceRule
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
 from tacit.team.roster import build_roster

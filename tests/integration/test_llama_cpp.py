@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.api.engine import Account, ApiEngine
+from tacit.api.engine import ApiEngine
 from tacit.cli.training import run_training
 from tacit.config import ModelConfig, TaskConfig
 from tacit.config.file import parse_config
-from tacit.engine.base import Request, Sampling
+from tacit.engine.base import Account, Request, Sampling
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import EngineError

@@ -7,14 +7,12 @@ from typing import Any
 
 from tacit.engine.base import Completion
 from tacit.errors import EngineError
-from tacit.types import Stop, Usage
+from tacit.types import MOST_TOKENS, Stop, Usage
 
 _TRY_AGAIN = {408, 409, 425, 429}
 _REFUSALS = {401, 402}
 _REFUSALS_AT_FIRST = {403, 404}
 """Once something was answered, these are about one question and no longer about us."""
-MOST_TOKENS = 10**9
-"""No answer reports more, whatever was asked."""
 UNSEEN = 2**18
 """Tokens of one call that nobody here sees: what a server adds to a prompt, or thinks."""
 

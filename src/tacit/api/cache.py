@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tacit.api.answer import MOST_TOKENS
 from tacit.engine.base import Completion
 from tacit.engine.dedupe import OneAtATime
-from tacit.types import Stop, Usage
+from tacit.types import MOST_TOKENS, Stop, Usage
 
 _START = b'{"key": "'
 _HEX = 32

@@ -6,12 +6,10 @@ environment and written nowhere.
 """
 
 import asyncio
-import logging
 import os
 import random
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -32,25 +30,16 @@ from tacit.api.answer import (
 from tacit.api.cache import AnswerCache, cache_key
 from tacit.api.limits import Gate, Patience, backoff, now, retry_after
 from tacit.config import ModelConfig
-from tacit.engine.base import Completion, Request
+from tacit.engine.base import Account, Completion, Request
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
 from tacit.types import ChatMessage, Choice, Receipt
-
-log = logging.getLogger(__name__)
 
 LETTERS_A_TOKEN = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """How a run deals with the servers it asks: where answers, receipts and warnings go."""
-
-    cache: Path | None = None
-    """The folder for kept answers; None keeps none."""
-    on_receipt: Callable[[Receipt], None] = lambda receipt: None
-    warn: Callable[[str], None] = log.warning
-    served: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Model → the id and fingerprint under which it last answered this run."""
+def open_api(name: str, config: ModelConfig, account: Account | None = None) -> "ApiEngine":
+    """The ledger calls the model by its id, not by its name in the config."""
+    return ApiEngine(config, account)
 
 
 class ApiEngine:

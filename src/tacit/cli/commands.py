@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
-from tacit.api.engine import Account
 from tacit.cli.tables import (
     SUMMARY,
     EpisodeBar,
@@ -23,6 +22,7 @@ from tacit.cli.tables import (
     show_grade,
 )
 from tacit.config import Config, TeamConfig
+from tacit.engine.base import Account
 from tacit.errors import ConfigError, RunError
 from tacit.evaluation.measure import (
     Summary,

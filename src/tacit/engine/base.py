@@ -5,12 +5,17 @@ with their log-probabilities; text-only engines (APIs) take the chat messages an
 """
 
 import hashlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
-from tacit.types import ChatMessage, Choice, Stop, Usage
+from tacit.errors import EngineError, PromptTooLong
+from tacit.types import ChatMessage, Choice, Receipt, Stop, Usage
+
+log = logging.getLogger(__name__)
 
 SILENCE_MARKER = "<silent>"
 
@@ -105,6 +110,36 @@ class TrainedEngine(Engine, Protocol):
     async def refresh(self, version: int) -> None:
         """Serve the weights as they are now, as this version. To be called inside `paused()`."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """How a run deals with the servers it asks: where answers, receipts and warnings go."""
+
+    cache: Path | None = None
+    """The folder for kept answers; None keeps none."""
+    on_receipt: Callable[[Receipt], None] = lambda receipt: None
+    warn: Callable[[str], None] = log.warning
+    served: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Model → the id and fingerprint under which it last answered this run."""
+
+
+def check_request(request: Request, model: str, context: int) -> None:
+    """Refuse what cannot be served, in one sentence that says why."""
+    if not request.prompt_ids:
+        raise EngineError(f"{model}: a token engine needs prompt ids; see `encode`")
+    if request.silence and not request.silence.ids:
+        raise EngineError(f"{model}: a silence rule needs ids; see `silence_ids`")
+    room = request.sampling.max_tokens
+    marker = len(request.silence.ids) if request.silence else 0
+    if room < max(1, marker):
+        raise EngineError(f"{model}: max_tokens is {room}, but silence alone takes {marker} tokens")
+    if len(request.prompt_ids) + room > context:
+        raise PromptTooLong(
+            f"{model}: a prompt of {len(request.prompt_ids)} tokens and max_tokens {room} "
+            f"exceed the context of {context}",
+            limit=context - room,
+        )
 
 
 def is_silence(text: str) -> bool:

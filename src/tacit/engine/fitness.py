@@ -4,6 +4,7 @@ No forward passes: training asks this of every local model before its first step
 weights is asked by `tacit doctor`.
 """
 
+import logging
 import re
 from collections.abc import Callable
 
@@ -11,6 +12,8 @@ from tacit.engine.base import SILENCE_MARKER
 from tacit.engine.chat import Chat
 from tacit.errors import EngineError, Unfit
 from tacit.types import ChatMessage
+
+log = logging.getLogger(__name__)
 
 QUESTION = (ChatMessage("user", "What is 12 + 34?"),)
 ANSWERED = (*QUESTION, ChatMessage("assistant", "46"))
@@ -32,6 +35,14 @@ def check_chat(chat: Chat, *, system: bool = True) -> None:
         except Unfit as error:
             if error.state == "fail":
                 raise Unfit(f"model `{chat.name}`: {name}: {error.wrong}", error.fix) from error
+
+
+def point_out_faults(chat: Chat) -> None:
+    """Warn of what training would refuse."""
+    try:
+        check_chat(chat)
+    except Unfit as error:
+        log.warning("%s", error)
 
 
 def _forgery(chat: Chat) -> str:

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from tacit.engine.base import Completion, Request
+from tacit.config import ModelConfig
+from tacit.engine.base import Account, Completion, Request, check_request
 from tacit.engine.chat import chat_of
-from tacit.engine.check import check_request
+from tacit.engine.fitness import point_out_faults
 from tacit.engine.forward import forward_of
 from tacit.engine.generating import OneAtATime
 from tacit.engine.kv_check import why_not_rows
-from tacit.engine.load import LoadedModel, default_rows, on_device
+from tacit.engine.load import LoadedModel, default_rows, load_model, on_device
 from tacit.engine.request_state import RequestState
 from tacit.engine.scheduler import RowScheduler, Scheduler
 from tacit.engine.streaming import Listeners
@@ -200,6 +201,13 @@ class LocalEngine:
             self._inbox.popleft().answer(error)
         if self._scheduler:
             self._scheduler.fail(error)
+
+
+def open_local(name: str, config: ModelConfig, account: Account | None = None) -> LocalEngine:
+    """Load a model; faults of its chat template are pointed out."""
+    loaded = load_model(config.path, name=name, device=config.device, dtype=config.dtype)
+    point_out_faults(chat_of(loaded))
+    return LocalEngine(loaded, rows=config.rows, context=config.context)
 
 
 def _context(module: Any, asked: int | None) -> int:

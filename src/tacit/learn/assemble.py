@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from tacit.api.engine import Account
 from tacit.config import Config, TeamConfig
-from tacit.engine.base import Engine, TrainedEngine
+from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.engine.chat import chat_of
 from tacit.engine.factory import open_engine
 from tacit.engine.fitness import check_chat
@@ -21,10 +20,14 @@ from tacit.grading.judge import Grader
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.rollouts import check_arms
 from tacit.learn.update import Updater
+from tacit.registry import lookup
 from tacit.run.opening import grader_of, tasks_of, teams_of
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Task
+
+WEIGHT_SYNC = "tacit.vllm.weight_sync"
+"""Where vLLM is given weights; found by name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -218,9 +221,10 @@ def _open(
     if model.engine == "api":
         return open_engine(name, model, account)
     if model.engine == "vllm":
-        from tacit.vllm.weight_sync import serve_base
-
-        return serve_base(name, config, policy_names(config, team), team)
+        served: Engine = lookup("engine", f"{WEIGHT_SYNC}:serve_base", {})(
+            name, config, policy_names(config, team), team
+        )
+        return served
     loaded[name] = _load(name, config)
     return LocalEngine(loaded[name], rows=model.rows, context=model.context)
 
@@ -233,9 +237,10 @@ def _load(name: str, config: Config) -> LoadedModel:
 def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> TrainedEngine:
     model = config.model_named(policy.base.name)
     if model.engine == "vllm":
-        from tacit.vllm.weight_sync import serve_policy
-
-        return serve_policy(policy, model, engines.get(policy.base.name))
+        served: TrainedEngine = lookup("engine", f"{WEIGHT_SYNC}:serve_policy", {})(
+            policy, model, engines.get(policy.base.name)
+        )
+        return served
     return LocalEngine(
         policy.loaded,
         policy=policy.name,

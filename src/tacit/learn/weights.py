@@ -5,9 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.api.engine import Account
 from tacit.config import Config, PolicyConfig, TeamConfig
-from tacit.engine.base import Engine, TrainedEngine
+from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.errors import ConfigError
 from tacit.learn.assemble import Cast, open_cast
 from tacit.learn.checkpoint import POINTERS, Checkpoints

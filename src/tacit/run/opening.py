@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from tacit.api.engine import Account
 from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import Price, PriceTable, load_prices
-from tacit.engine.base import Engine
+from tacit.engine.base import Account, Engine
 from tacit.engine.factory import open_engine
 from tacit.engine.gc_freeze import undisturbed
 from tacit.errors import ConfigError

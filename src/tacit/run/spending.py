@@ -13,13 +13,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.api.answer import MOST_TOKENS
-from tacit.api.engine import Account
 from tacit.economy.ledger import PriceTable
+from tacit.engine.base import Account
 from tacit.errors import ConfigError
 from tacit.rollout import Cap
 from tacit.run.folder import RunFolder, read_lines
-from tacit.types import Receipt, Usage
+from tacit.types import MOST_TOKENS, Receipt, Usage
 
 FILE = "spend.jsonl"
 RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Receipt)

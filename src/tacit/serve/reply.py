@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tacit.api.answer import MOST_TOKENS
+from tacit.types import MOST_TOKENS
 from tacit.engine.base import Completion
 from tacit.serve.problem import Problem
 from tacit.serve.schema import Json

@@ -22,9 +22,9 @@ import torch
 from transformers import AutoConfig, GenerationConfig
 
 from tacit.config import ModelConfig
-from tacit.engine.base import Completion, Request, Sampling, derive_seed
+from tacit.engine.base import Account, Completion, Request, Sampling, check_request, derive_seed
 from tacit.engine.chat import Chat
-from tacit.engine.check import check_request
+from tacit.engine.fitness import point_out_faults
 from tacit.engine.load import default_rows, load_tokenizer, model_folder, reading
 from tacit.engine.sampler import uniform
 from tacit.engine.silence import SilenceOdds, along_marker, decide, log_others, marker_odds
@@ -250,6 +250,13 @@ class Gate:
             self._closers -= 1
             if not self._closers:
                 self._open.set()
+
+
+def open_vllm(name: str, config: ModelConfig, account: Account | None = None) -> VllmEngine:
+    """Start a server with the weights as they come."""
+    served = serve(name, config)
+    point_out_faults(served.chat)
+    return VllmEngine(served)
 
 
 def serve(name: str, config: ModelConfig, *, adapters: int = 0, rank: int = 0) -> ServedModel:

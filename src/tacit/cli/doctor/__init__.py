@@ -19,8 +19,8 @@ from tacit.cli.tables import out
 from tacit.config import Config, ModelConfig
 from tacit.errors import SandboxError, Unfit
 from tacit.grading import grade
-from tacit.sandbox.run import probe
-from tacit.tasks import BENCHMARKS
+from tacit.registry import lookup
+from tacit.tasks import family_of
 from tacit.types import Task
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -79,10 +79,10 @@ async def _versions(config: Config) -> str:
 
 async def _sandbox(config: Config) -> str:
     sets = [tasks.name for tasks in (config.tasks, config.train_tasks) if tasks]
-    needed = any(name in BENCHMARKS and BENCHMARKS[name].family == "code" for name in sets)
+    needed = any(family_of(name) == "code" for name in sets)
     fix = "install bubblewrap (Linux)"
     try:
-        walls = await probe()
+        walls = await lookup("sandbox", "tacit.sandbox.run:probe", {})()
     except SandboxError as error:
         raise Unfit(
             f"code cannot be graded here: {error}", fix, "fail" if needed else "warn"
