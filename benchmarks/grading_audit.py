@@ -34,7 +34,7 @@ from rich.table import Table
 from tacit.errors import ConfigError, GradingError
 from tacit.grading import grade
 from tacit.grading.number import read_number
-from tacit.tasks import BENCHMARKS, load_tasks
+from tacit.tasks import find_benchmark, load_tasks
 from tacit.tasks.source import Row, locate, read_rows
 from tacit.types import Grade, Task
 
@@ -167,7 +167,7 @@ def other_move(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
 
 
 def _other_move(task: Task, index: int) -> str:
-    from tacit.grading.chess import position, read_move
+    from tacit.benchmarks.checkmate import position, read_move
 
     board = position(task)
     wanted = read_move(board, task.answer.rstrip("#+"))
@@ -285,7 +285,7 @@ async def audit(name: str, folder: Path, progress: Progress) -> list[Outcome]:
     """All checks of one benchmark."""
     split, count, checks = AUDITS[name]
     tasks = load_tasks(name, split=split, folder=folder)
-    rows = [row for _, row in read_rows(locate(folder, BENCHMARKS[name].splits[split].file))]
+    rows = [row for _, row in read_rows(locate(folder, find_benchmark(name).splits[split].file))]
     if not len(tasks) == len(rows) == count:
         raise ConfigError(f"{name}/{split}: {len(tasks)} tasks, expected {count}: check the file")
     bar = progress.add_task(name, total=count * len(checks))

@@ -6,18 +6,18 @@ certain, or where nothing whole comes out, the problem is left out.
 """
 
 import ast
+import gzip
+import json
 import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from random import Random
 
-from tacit.tasks.math import INSTRUCTION
-from tacit.tasks.source import locate, read_rows
-from tacit.types import Task
+from tacit import Task, load_tasks
 
 TRIES = 200
 """Draws of new numbers before a problem is given up."""
@@ -193,19 +193,20 @@ def _like(value: Fraction, before: Fraction) -> bool:
 
 def gsm8k(*, split: str = "train", seed: int = 0) -> list[Task]:
     """The problems of a split that can be varied, under the originals' numbers."""
-    rows = read_rows(locate(Path(os.environ.get("TACIT_DATA", "")), f"gsm8k/{split}.jsonl"))
     found = []
-    for number, (_, row) in enumerate(rows):
-        problem = understand(row["question"], row["answer"])
+    problems = load_tasks("gsm8k", split=split)
+    for number, (task, solution) in enumerate(zip(problems, _solutions(split), strict=True)):
+        problem = understand(task.question, solution)
         made = problem and varied(problem, Random(f"{seed}/{number}"))
         if made:
-            found.append(
-                Task(
-                    id=f"gsm8k-varied/{split}/{number}",
-                    question=made[0],
-                    answer=made[1],
-                    grader="math",
-                    instruction=INSTRUCTION,
-                )
-            )
+            new = f"gsm8k-varied/{split}/{number}"
+            found.append(replace(task, id=new, question=made[0], answer=made[1]))
     return found
+
+
+def _solutions(split: str) -> list[str]:
+    """With their calculations, which a task does not hold."""
+    path = Path(os.environ.get("TACIT_DATA", "")) / "gsm8k" / f"{split}.jsonl"
+    zipped = path.with_name(f"{path.name}.gz")
+    text = gzip.decompress(zipped.read_bytes()) if zipped.is_file() else path.read_bytes()
+    return [json.loads(line)["answer"] for line in text.splitlines() if line.strip()]

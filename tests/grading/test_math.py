@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import GradingError
 from tacit.grading import read_answer
-from tacit.grading.answer import boxes, final_answer
+from tacit.grading.final_answer import boxes, final_answer
 from tacit.grading.latex import clean, flat, parts
 from tacit.grading.math import decide, grade
 from tacit.grading.number import read_number

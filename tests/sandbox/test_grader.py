@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import GradingError, SandboxError
-from tacit.grading.reading import extract
 from tacit.sandbox import run as sandbox
-from tacit.sandbox.grader import grade
+from tacit.sandbox.grader import extract, grade
 from tacit.sandbox.inside.wire import decode, encode
 from tacit.sandbox.run import Limits, Method
 from tacit.tasks import load_tasks

@@ -20,7 +20,7 @@ import pytest
 from tacit.config.file import parse_config
 from tacit.serve.app import Limits
 from tacit.serve.command import within_deadline
-from tacit.tasks import BENCHMARKS, answer_form, load_tasks
+from tacit.tasks import BENCHMARKS, answer_form, find_benchmark, load_tasks
 from tests.helpers.load import Told, load
 from tests.helpers.serving import log_of, served
 from tests.helpers.training_runs import finish, start, tree
@@ -99,7 +99,7 @@ def test_a_taken_port_is_told_before_a_model_loads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(BENCHMARKS))
 def test_how_to_answer_is_known_without_a_benchmarks_files(name: str, data_dir: Path) -> None:
-    split = next(iter(BENCHMARKS[name].splits))
+    split = next(iter(find_benchmark(name).splits))
     task = load_tasks(name, split=split, folder=data_dir, limit=1, allow_canaried=True)[0]
     assert answer_form(name) == (task.grader, task.instruction)
 

@@ -1,164 +1,192 @@
-"""The benchmarks' original files: exact counts, ids, answers, and nothing given away."""
+"""The benchmarks: how rows become tasks, on made-up rows; and what the original files hold."""
 
 from pathlib import Path
 
 import pytest
 
-from tacit.tasks import BENCHMARKS, drop_leaks, load_tasks
+from tacit.tasks import BENCHMARKS, describe, drop_leaks, find_benchmark, load_tasks
 from tacit.types import Task
+from tests.tasks.made_up import write_files
 
-COUNTS = {
-    ("gsm8k", "train"): 7473,
-    ("gsm8k", "test"): 1319,
-    ("math", "train"): 7500,
-    ("math", "test"): 5000,
-    ("math500", "test"): 500,
-    ("humaneval", "test"): 164,
-    ("mbpp", "all"): 974,
-    ("mbpp", "prompt"): 10,
-    ("mbpp", "test"): 500,
-    ("mbpp", "validation"): 90,
-    ("mbpp", "train"): 374,
-    ("mbpp_sanitized", "all"): 427,
-    ("mbpp_sanitized", "prompt"): 7,
-    ("mbpp_sanitized", "test"): 257,
-    ("mbpp_sanitized", "validation"): 43,
-    ("mbpp_sanitized", "train"): 120,
-    ("strategyqa", "train"): 2061,
-    ("strategyqa", "test"): 229,
-    ("strategyqa", "bigbench"): 2290,
-    ("sports_understanding", "test"): 250,
-    ("sports_understanding", "bigbench"): 1000,
-    ("sports_understanding", "train"): 744,
-    ("checkmate_in_one", "test"): 3500,
-    ("checkmate_in_one", "test250"): 250,
-    ("checkmate_in_one", "train"): 3250,
-    ("aime24", "test"): 30,
-    ("amc23", "test"): 40,
-    ("minerva_math", "test"): 272,
-    ("olympiadbench", "test"): 675,
-}
+SPLITS = [(one.name, split) for one in describe() for split in one.splits if one.name in BENCHMARKS]
+GRADERS = {"maths": "math", "programming": "code", "yes_no": "choice", "checkmate": "chess"}
 
 
-def load(data_dir: Path, name: str, split: str) -> list[Task]:
-    return load_tasks(name, split=split, folder=data_dir, allow_canaried=True)
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("benchmarks"))
 
 
-def test_every_split_is_counted_here() -> None:
-    assert set(COUNTS) == {
-        (name, split) for name in BENCHMARKS for split in BENCHMARKS[name].splits
-    }
+def load(folder: Path, name: str, split: str) -> list[Task]:
+    return load_tasks(name, split=split, folder=folder, allow_canaried=True)
 
 
-@pytest.mark.parametrize(("name", "split"), COUNTS)
-def test_rows_ids_and_shape(data_dir: Path, name: str, split: str) -> None:
-    tasks = load(data_dir, name, split)
-    assert len(tasks) == COUNTS[name, split] == BENCHMARKS[name].splits[split].rows
+def answers(folder: Path, name: str, split: str = "test") -> list[str]:
+    return [task.answer for task in load(folder, name, split)]
+
+
+# --- made-up rows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "split"), SPLITS)
+def test_ids_and_shape(made_up: Path, name: str, split: str) -> None:
+    tasks = load(made_up, name, split)
+    assert tasks
+    check_shape(tasks, name, split)
+
+
+def check_shape(tasks: list[Task], name: str, split: str) -> None:
+    family = BENCHMARKS[name].partition(":")[0].rpartition(".")[2]
     assert len({task.id for task in tasks}) == len(tasks)
-    assert {task.id.split("/")[:2] == [name, split] for task in tasks} == {True}
     for task in tasks:
+        assert task.id.split("/")[:2] == [name, split]
         assert task.question.strip() and task.answer.strip() and task.instruction
-        assert task.grader == BENCHMARKS[name].family
+        assert task.grader == GRADERS[family]
 
 
-def test_maths_answers_are_read_right(data_dir: Path) -> None:
-    gsm8k = load(data_dir, "gsm8k", "train+test")
-    assert all(task.answer.removeprefix("-").replace(".", "").isdecimal() for task in gsm8k)
-    aime = [task.answer for task in load(data_dir, "aime24", "test")]
-    assert "25" in aime and "025" not in aime
-    amc = [task.answer for task in load(data_dir, "amc23", "test")]
-    assert amc[0] == "27" and "-1" in amc
-    olympiad = load(data_dir, "olympiadbench", "test")
-    assert olympiad[0].answer == "2"
-    assert not any(task.answer.startswith("['") for task in olympiad)
-    minerva = load(data_dir, "minerva_math", "test")
-    assert minerva[0].answer == "1.6"
+def test_maths_answers_are_taken_out_of_their_rows(made_up: Path) -> None:
+    assert answers(made_up, "gsm8k", "train") == ["18", "1250"]
+    assert answers(made_up, "math") == [r"\frac{1}{2}", r"\{1, 2\}"]
+    assert answers(made_up, "math", "train")[0] == "0"  # an empty box, as in two original rows
+    assert answers(made_up, "aime24") == ["25"]
+    assert answers(made_up, "amc23") == ["27"]
+    assert answers(made_up, "minerva_math") == ["1.6"]
+    assert answers(made_up, "olympiadbench") == ["1", "1, 2"]
 
 
-def test_math_boxes_agree_with_math500_and_are_whole(data_dir: Path) -> None:
-    tasks = load(data_dir, "math", "train+test")
-    answers = {task.id.removeprefix("math/"): task.answer for task in tasks}
-    for task in load(data_dir, "math500", "test"):
-        assert answers[task.id.removeprefix("math500/")] == task.answer
-    assert all(answer.count("{") == answer.count("}") for answer in answers.values())
-    assert answers["train/number_theory/7115.json"] == "0"  # the file's box is empty
+def test_maths_questions_levels_and_subjects(made_up: Path) -> None:
+    first, second = load(made_up, "olympiadbench", "test")
+    assert (first.question, second.question) == ("Let x be 1.\n\nx?", "Roots?")
+    (kept,) = load(made_up, "math500", "test")
+    same = load(made_up, "math", "test")[0]
+    assert (kept.id, same.id) == ("math500/test/algebra/1.json", "math/test/algebra/1.json")
+    assert (kept.level, kept.subject) == (same.level, same.subject) == ("2", "Algebra")
+    assert load(made_up, "math", "train")[0].level == "?"
 
 
-def test_math_levels_and_subjects(data_dir: Path) -> None:
-    train = load(data_dir, "math", "train")
-    assert {task.level for task in train} == {"1", "2", "3", "4", "5", "?"}
-    assert sum(task.level == "?" for task in train) == 2
-    assert len({task.subject for task in train}) == 7
-    assert {task.level for task in load(data_dir, "math500", "test")} == {"1", "2", "3", "4", "5"}
+def test_math500_is_dropped_from_math_training(made_up: Path) -> None:
+    held_out = load(made_up, "math500", "test")
+    kept, dropped = drop_leaks(load(made_up, "math", "train+test"), held_out)
+    assert ([task.id for task in kept], dropped) == (
+        ["math/train/algebra/3.json", "math/test/geometry/2.json"],
+        2,
+    )
 
 
-def test_math500_is_dropped_from_math_training(data_dir: Path) -> None:
-    held_out = load(data_dir, "math500", "test")
-    kept, dropped = drop_leaks(load(data_dir, "math", "train+test"), held_out)
-    assert (len(kept), dropped) == (12000, 500)
-    assert drop_leaks(load(data_dir, "math", "train"), held_out)[1] == 0
+def test_yes_and_no_are_those_of_the_rows(made_up: Path) -> None:
+    assert answers(made_up, "strategyqa", "train+test") == ["no", "yes"]
+    assert answers(made_up, "strategyqa", "bigbench") == ["no", "yes"]
+    assert answers(made_up, "sports_understanding", "bigbench") == ["no", "yes"]
+    (hard,) = load(made_up, "sports_understanding", "test")
+    whole = load(made_up, "sports_understanding", "bigbench")
+    assert (hard.question, hard.answer) == (whole[1].question, "yes")
+    assert load(made_up, "sports_understanding", "train")[0].question == whole[0].question
+
+
+@pytest.mark.parametrize("name", ["humaneval", "mbpp", "mbpp_sanitized"])
+def test_code_tasks_show_tests_but_no_solution(made_up: Path, name: str) -> None:
+    for task in load(made_up, name, "test"):
+        check_code(task)
+        exec(f"{task.answer}\n{task.data['tests']}", {})
+
+
+def check_code(task: Task) -> None:
+    solution = task.answer.removeprefix(task.data["prompt"]).strip()
+    assert solution and solution not in task.question
+    assert f"def {task.data['entry_point']}" in task.answer
+    assert task.data["entry_point"] in task.question
+    assert "\r" not in task.data["tests"] + task.answer
+
+
+def test_chess_gives_nothing_away(made_up: Path) -> None:
+    tasks = load(made_up, "checkmate_in_one", "test")
+    assert [task.answer for task in tasks] == ["Qh4#", "Qxf7#"]
+    assert all(set(task.data) == {"moves"} and "#" not in task.question for task in tasks)
+    assert [task.id for task in load(made_up, "checkmate_in_one", "train")] == [
+        "checkmate_in_one/train/1"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("name", "test", "leaks"),
+    ("name", "file", "row", "message"),
     [
-        ("gsm8k", "test", 0),
-        (
-            "math",
-            "test",
-            2,
-        ),  # the same problem twice, but for blanks: algebra/636, precalculus/24307
-        ("mbpp", "test", 0),
-        ("mbpp_sanitized", "test", 0),
-        ("strategyqa", "test", 0),
-        ("sports_understanding", "test", 0),
-        ("checkmate_in_one", "test250", 0),
+        ("math", "math/test.jsonl", '{"problem": "?", "level": 1, "type": "", "solution": "1"}',
+         r"no \\boxed answer"),
+        ("strategyqa", "strategyqa/dev.json", '[{"question": "?", "answer": "yes"}]',
+         "must be true or false, not 'yes'"),
+        ("sports_understanding", "sports_understanding/bbh.json",
+         '[{"input": "?", "target": "perhaps"}]', "must be yes or no, not 'perhaps'"),
+        ("olympiadbench", "olympiadbench/test.jsonl",
+         '{"question": "?", "final_answer": "1", "subfield": ""}', "must be a list"),
+        ("mbpp", "mbpp/mbpp.jsonl",
+         '{"task_id": 11, "text": "?", "code": "x = 1", "test_list": ["assert f()"]}',
+         "the tests call no function of `code`"),
     ],
-)
-def test_train_and_test_questions_are_apart(
-    data_dir: Path, name: str, test: str, leaks: int
+)  # fmt: skip
+def test_a_row_that_does_not_fit_is_named(
+    tmp_path: Path, name: str, file: str, row: str, message: str
 ) -> None:
-    assert drop_leaks(load(data_dir, name, "train"), load(data_dir, name, test))[1] == leaks
+    (write_files(tmp_path) / file).write_text(row)
+    with pytest.raises(ValueError, match=f"{Path(file).name}.*{message}.*the original {name} file"):
+        load(tmp_path, name, "test")
+
+
+# --- the original files ----------------------------------------------------------------------
+
+
+def test_every_split_has_its_rows(data_dir: Path) -> None:
+    for name, split in SPLITS:
+        tasks = load(data_dir, name, split)
+        assert len(tasks) == find_benchmark(name).splits[split].rows, (name, split)
+        check_shape(tasks, name, split)
+
+
+def test_maths_answers_are_read_right(data_dir: Path) -> None:
+    gsm8k = answers(data_dir, "gsm8k", "train+test")
+    assert all(answer.removeprefix("-").replace(".", "").isdecimal() for answer in gsm8k)
+    assert not any(answer.startswith("['") for answer in answers(data_dir, "olympiadbench"))
+    tasks = load(data_dir, "math", "train+test")
+    by_id = {task.id.removeprefix("math/"): task.answer for task in tasks}
+    for task in load(data_dir, "math500", "test"):
+        assert by_id[task.id.removeprefix("math500/")] == task.answer
+    assert all(answer.count("{") == answer.count("}") for answer in by_id.values())
+    assert sum(task.level == "?" for task in tasks) == 2
+    assert len({task.subject for task in tasks}) == 7
+
+
+def test_train_and_test_questions_are_apart(data_dir: Path) -> None:
+    names = ("gsm8k", "math", "mbpp", "mbpp_sanitized", "strategyqa", "sports_understanding")
+    leaks = {
+        name: drop_leaks(load(data_dir, name, "train"), load(data_dir, name, "test"))[1]
+        for name in names
+    }
+    # Two of MATH's training problems are test problems too, but for blanks.
+    assert leaks == {**dict.fromkeys(names, 0), "math": 2}
+    held_out = load(data_dir, "checkmate_in_one", "test250")
+    assert drop_leaks(load(data_dir, "checkmate_in_one", "train"), held_out)[1] == 0
+    first = load(data_dir, "checkmate_in_one", "test")[:250]
+    assert [task.question for task in first] == [task.question for task in held_out]
+    held_out = load(data_dir, "math500", "test")
+    assert drop_leaks(load(data_dir, "math", "train+test"), held_out)[1] == 500
 
 
 def test_yes_no_answers_are_those_of_the_files(data_dir: Path) -> None:
-    def count(name: str, split: str) -> int:
-        return sum(task.answer == "yes" for task in load(data_dir, name, split))
+    def yes(name: str, split: str) -> int:
+        return answers(data_dir, name, split).count("yes")
 
-    assert count("strategyqa", "bigbench") == count("strategyqa", "train+test") == 1071
-    assert count("sports_understanding", "test") == 115
-    assert count("sports_understanding", "bigbench") == 500
+    assert yes("strategyqa", "bigbench") == yes("strategyqa", "train+test") == 1071
+    assert yes("sports_understanding", "test") == 115
+    assert yes("sports_understanding", "bigbench") == 500
     # The two copies of each agree question by question.
     for name, split in (("strategyqa", "train+test"), ("sports_understanding", "test")):
         whole = {task.question: task.answer for task in load(data_dir, name, "bigbench")}
         assert all(whole[task.question] == task.answer for task in load(data_dir, name, split))
 
 
-def test_code_tasks_show_tests_but_no_solution(data_dir: Path) -> None:
-    for task in load(data_dir, "humaneval", "test"):
-        solution = task.answer.removeprefix(task.data["prompt"]).strip()
-        assert solution and solution not in task.question
-        assert task.data["entry_point"] in task.question
-        assert task.data["tests"].rstrip().endswith(f"check({task.data['entry_point']})")
-    for task in load(data_dir, "mbpp", "all") + load(data_dir, "mbpp_sanitized", "all"):
-        assert task.answer.strip() not in task.question
-        assert f"def {task.data['entry_point']}" in task.answer
-        assert task.data["entry_point"] in task.question
-        assert "\r" not in task.data["tests"] + task.answer
-
-
 @pytest.mark.filterwarnings("ignore:.*invalid escape sequence")  # MBPP's own style
 def test_reference_code_compiles_before_its_tests(data_dir: Path) -> None:
     for name, split in (("humaneval", "test"), ("mbpp", "all"), ("mbpp_sanitized", "all")):
         for task in load(data_dir, name, split):
+            check_code(task)
             parts = (task.data["prompt"], task.answer, task.data["tests"])
             compile("\n".join(parts), task.id, "exec")
-
-
-def test_chess_gives_nothing_away(data_dir: Path) -> None:
-    tasks = load(data_dir, "checkmate_in_one", "test")
-    for task in tasks:
-        assert task.answer.endswith("#") and "#" not in task.question
-        assert set(task.data) == {"moves"} and "#" not in task.data["moves"]
-    first = load(data_dir, "checkmate_in_one", "test250")
-    assert [task.question for task in first] == [task.question for task in tasks[:250]]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tacit.benchmarks import hub
 from tacit.errors import ConfigError, DataError
-from tacit.tasks import BENCHMARKS, hub, load_tasks
+from tacit.tasks import BENCHMARKS, find_benchmark, load_tasks
 
 
 @pytest.fixture
@@ -33,7 +34,8 @@ def publish(
 
 
 def test_every_file_has_a_hub_copy() -> None:
-    files = {split.file for spec in BENCHMARKS.values() for split in spec.splits.values()}
+    found = map(find_benchmark, BENCHMARKS)
+    files = {split.file for one in found for split in one.splits.values()}
     assert files == set(hub.COPIES)
 
 
@@ -88,7 +90,7 @@ def test_big_bench_prompts_are_unwrapped(
         "multiple_choice_targets": choices,
         "multiple_choice_scores": [0, 1],
     }
-    publish(repository, monkeypatch, BENCHMARKS[name].splits[split].file, [row])
+    publish(repository, monkeypatch, find_benchmark(name).splits[split].file, [row])
     (task,) = load_tasks(name, split=split, hub=True)
     assert (task.question, task.answer) == (question, answer)
 

@@ -17,6 +17,8 @@ from tacit.tasks import (
     check_trainable,
     describe,
     drop_leaks,
+    family_of,
+    find_benchmark,
     load_tasks,
 )
 from tacit.types import Task
@@ -70,8 +72,11 @@ def write_sports(folder: Path) -> None:
     (sports / "bbh.json").write_text(json.dumps({"examples": hard}))
 
 
+SOURCE = f"{__name__}:made"
+
+
 def made(*, split: str, size: int = 3) -> Iterator[Task]:
-    """A task source of the user's own, named below as `test_tasks:made`."""
+    """A task source of the user's own, named below by its module."""
     for n in range(size):
         yield Task(id=f"{split}/{n}", question="?", answer=str(n), grader="math")
 
@@ -186,15 +191,20 @@ def test_unknown_names_get_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_registry_entries_carry_their_own_name() -> None:
-    assert [spec.name for spec in BENCHMARKS.values()] == list(BENCHMARKS)
+    assert [find_benchmark(name).name for name in BENCHMARKS] == list(BENCHMARKS)
     names = [summary.name for summary in describe()]
     assert names == [*BENCHMARKS, *GENERATED]
     only = {summary.name for summary in describe() if summary.evaluation_only}
     assert only == {"sports_understanding", "checkmate_in_one"}
 
 
+def test_a_benchmark_has_a_family_and_other_sources_have_none() -> None:
+    names = ("gsm8k", "mbpp", "strategyqa", "checkmate_in_one", "arithmetic", "mine.jsonl")
+    assert [family_of(name) for name in names] == ["math", "code", "choice", "chess", "", ""]
+
+
 def test_import_is_light() -> None:
-    heavy = "{'torch', 'datasets', 'math_verify', 'chess', 'tacit.tasks.arithmetic'}"
+    heavy = "{'torch', 'datasets', 'chess', 'tacit.tasks.arithmetic', 'tacit.benchmarks'}"
     program = f"import sys, tacit.tasks; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr
@@ -308,21 +318,21 @@ def test_check_trainable_looks_at_the_split_not_its_name() -> None:
 
 
 def test_user_function_is_a_source() -> None:
-    tasks = load_tasks("test_tasks:made", split="dev", size=5, offset=1, limit=2)
+    tasks = load_tasks(SOURCE, split="dev", size=5, offset=1, limit=2)
     assert ids(tasks) == ["dev/1", "dev/2"]
 
 
 def test_user_function_that_does_not_fit_is_explained() -> None:
-    with pytest.raises(ConfigError, match=r"test_tasks:made cannot be called.*'sise'"):
-        load_tasks("test_tasks:made", split="dev", sise=5)
-    with pytest.raises(ConfigError, match="cannot import task source `test_tasks:absent`"):
-        load_tasks("test_tasks:absent", split="dev")
+    with pytest.raises(ConfigError, match=rf"{SOURCE} cannot be called.*'sise'"):
+        load_tasks(SOURCE, split="dev", sise=5)
+    with pytest.raises(ConfigError, match=r"cannot import task source `.*:absent`"):
+        load_tasks(f"{__name__}:absent", split="dev")
     with pytest.raises(DataError, match="two tasks have the id `dev/0`"):
-        load_tasks("test_tasks:made_twice", split="dev")
+        load_tasks(f"{SOURCE}_twice", split="dev")
     with pytest.raises(ConfigError, match=r"must give tacit\.types\.Task, not int"):
-        load_tasks("test_tasks:made_of_numbers", split="dev")
+        load_tasks(f"{SOURCE}_of_numbers", split="dev")
     with pytest.raises(DataError, match="holds no tasks"):
-        load_tasks("test_tasks:made", split="dev", size=0)
+        load_tasks(SOURCE, split="dev", size=0)
 
 
 def test_arithmetic_takes_limit_as_count_and_its_own_options() -> None:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from tacit.errors import GradingError
-from tacit.grading.reading import read_answer
 from tacit.registry import check_name, lookup
 from tacit.types import Grade, Task
 
@@ -17,9 +16,16 @@ GRADERS: dict[str, str] = {
     "math": "tacit.grading.math:grade",
     "code": "tacit.sandbox.grader:grade",
     "choice": "tacit.grading.choice:grade",
-    "chess": "tacit.grading.chess:grade",
+    "chess": "tacit.benchmarks.checkmate:grade",
 }
 """Where each grader is; imported when first used."""
+READERS: dict[str, str] = {
+    "math": "tacit.grading.math:read",
+    "code": "tacit.sandbox.grader:read",
+    "choice": "tacit.grading.choice:read",
+    "chess": "tacit.benchmarks.checkmate:read",
+}
+"""What reads a text as each grader does; for any other grader, the reader of mathematics."""
 
 
 class Grader(Protocol):
@@ -54,3 +60,16 @@ def find_grader(name: str) -> Grader:
     check_name("grader", name, GRADERS, outside=True)
     grader: Grader = lookup("grader", GRADERS.get(name, name), {})
     return grader
+
+
+def read_answer(task: Task, text: str) -> str:
+    """The answer that a text gives, so written that equal answers are equal strings; or "".
+
+    For votes: depends on how the task wants its answer, never on whether the answer is right.
+    """
+    return str(_reader(task.grader)(task, text))
+
+
+@lru_cache(maxsize=64)
+def _reader(grader: str) -> Any:
+    return lookup("reader", READERS.get(grader, READERS["math"]), {})

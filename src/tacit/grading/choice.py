@@ -17,7 +17,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from tacit.errors import GradingError
-from tacit.grading.answer import closed, denied, last_boxed, marked
+from tacit.grading.final_answer import closed, denied, last_boxed, marked
 from tacit.types import Grade, Task
 
 YES_NO = ("yes", "no")
@@ -50,6 +50,11 @@ async def grade(task: Task, text: str) -> Grade:
         raise GradingError(f"the reference {task.answer!r} is none of the choices {listed}")
     answer = read_choice(text, choices)
     return Grade(reward=float(answer == wanted), right=answer == wanted, answer=answer)
+
+
+def read(task: Task, text: str) -> str:
+    """The choice a text settles on, or an empty string."""
+    return read_choice(text, choices_of(task))
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str:

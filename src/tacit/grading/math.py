@@ -14,7 +14,7 @@ import re
 from functools import cache, lru_cache
 
 from tacit.errors import GradingError
-from tacit.grading.answer import final_answer
+from tacit.grading.final_answer import final_answer
 from tacit.grading.latex import flat, parts
 from tacit.grading.number import read_number, same_number
 from tacit.grading.workers import DeadlineExceeded, Workers
@@ -39,6 +39,13 @@ async def grade(task: Task, text: str) -> Grade:
     if right is None:
         right, note = await _compare(task.answer, answer)
     return Grade(reward=float(right), right=right, answer=answer, note=note)
+
+
+def read(task: Task, text: str) -> str:
+    """The final answer, numbers as fractions and formulas without their spacing."""
+    answer = final_answer(text)
+    number = read_number(answer)
+    return str(number.value) if number else flat(answer)
 
 
 def decide(reference: str, answer: str) -> bool | None:

@@ -18,19 +18,38 @@ they are the same object. Tests and solutions have Python and the installed pack
 import asyncio
 import json
 import os
+import re
 import socket
 import sys
+import textwrap
 import weakref
 from dataclasses import replace
 
 from tacit.errors import GradingError
-from tacit.grading.reading import extract
 from tacit.sandbox import run as sandbox
 from tacit.sandbox.rules import inside_source
 from tacit.sandbox.run import Limits, Method, Outcome, Result
 from tacit.types import Grade, Task
 
 LIMITS = Limits()
+FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
+
+
+def read(task: Task, text: str) -> str:
+    """The code of an answer."""
+    return extract(text, task.data.get("entry_point", "")).strip()
+
+
+def extract(text: str, entry_point: str = "") -> str:
+    """The code of an answer: the last fenced block that defines the function, else the last
+    Python block, else the last block of any kind, else the whole text."""
+    blocks = [(kind.lower(), textwrap.dedent(body)) for kind, body in FENCE.findall(text)]
+    python = [body for kind, body in blocks if kind in ("python", "py", "python3")]
+    bodies = python or [body for _, body in blocks]
+    name = re.escape(entry_point)
+    definition = re.compile(rf"^\s*(?:(?:async\s+def|def|class)\s+{name}\b|{name}\s*=)", re.M)
+    defining = [body for body in bodies if entry_point and definition.search(body)]
+    return (defining or bodies or [text])[-1]
 
 
 async def grade(

@@ -1,50 +1,49 @@
-"""What is asked: benchmarks, JSONL files, made-up sums and sources of the user's own, as tasks.
+"""What is asked: benchmarks, JSONL files, made-up sums and the user's own sources, as tasks.
 
 `load_tasks` is the way in. Nothing here grades an answer or talks to a model.
 """
 
-import hashlib
 import inspect
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigError, DataError
 from tacit.registry import check_name, lookup
-from tacit.tasks import chess, choice, code, jsonl, math
-from tacit.tasks import hub as hub_copy
-from tacit.tasks.benchmark import Benchmark, drop_leaks
-from tacit.tasks.source import PlacedRow, locate, read_rows
+from tacit.tasks import jsonl
+from tacit.tasks.filters import drop_leaks, keep_only, shuffle
 from tacit.types import Task
 
 __all__ = [
     "BENCHMARKS",
     "GENERATED",
-    "Summary",
+    "SourceInfo",
     "answer_form",
     "check_trainable",
     "describe",
     "drop_leaks",
+    "family_of",
+    "find_benchmark",
     "load_tasks",
 ]
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "gsm8k": math.GSM8K,
-    "math": math.MATH,
-    "math500": math.MATH500,
-    "aime24": math.AIME24,
-    "amc23": math.AMC23,
-    "minerva_math": math.MINERVA,
-    "olympiadbench": math.OLYMPIADBENCH,
-    "humaneval": code.HUMANEVAL,
-    "mbpp": code.MBPP,
-    "mbpp_sanitized": code.MBPP_SANITIZED,
-    "strategyqa": choice.STRATEGYQA,
-    "sports_understanding": choice.SPORTS_UNDERSTANDING,
-    "checkmate_in_one": chess.CHECKMATE_IN_ONE,
+BENCHMARKS: dict[str, str] = {
+    "gsm8k": "tacit.benchmarks.maths:GSM8K",
+    "math": "tacit.benchmarks.maths:MATH",
+    "math500": "tacit.benchmarks.maths:MATH500",
+    "aime24": "tacit.benchmarks.maths:AIME24",
+    "amc23": "tacit.benchmarks.maths:AMC23",
+    "minerva_math": "tacit.benchmarks.maths:MINERVA",
+    "olympiadbench": "tacit.benchmarks.maths:OLYMPIADBENCH",
+    "humaneval": "tacit.benchmarks.programming:HUMANEVAL",
+    "mbpp": "tacit.benchmarks.programming:MBPP",
+    "mbpp_sanitized": "tacit.benchmarks.programming:MBPP_SANITIZED",
+    "strategyqa": "tacit.benchmarks.yes_no:STRATEGYQA",
+    "sports_understanding": "tacit.benchmarks.yes_no:SPORTS_UNDERSTANDING",
+    "checkmate_in_one": "tacit.benchmarks.checkmate:CHECKMATE_IN_ONE",
 }
+"""Where each benchmark is; imported when first used."""
 GENERATED: dict[str, str] = {"arithmetic": "tacit.tasks.arithmetic:load"}
 """Tasks made by a rule: a function that takes `split`, `count` and options of its own."""
 
@@ -80,14 +79,14 @@ def load_tasks(
     elif name in BENCHMARKS:
         if "train" in split.split("+"):
             check_trainable(name, split, allow_canaried=allow_canaried)
-        tasks = BENCHMARKS[name].load(split, _reader(name, folder, hub))
+        tasks = find_benchmark(name).load(split, folder, hub)
     else:
         if name in GENERATED and limit is not None:
             options = {"count": offset + limit, **options}
         tasks = _call(name, split, options)
-    tasks = _filter(f"{name}/{split}", tasks, level, subject)
+    tasks = keep_only(f"{name}/{split}", tasks, level, subject)
     if shuffle_seed is not None:
-        tasks = _shuffle(tasks, shuffle_seed)
+        tasks = shuffle(tasks, shuffle_seed)
     if not tasks:
         raise DataError(f"{name}: it holds no tasks: add some, or name another")
     if len(tasks) <= offset:
@@ -95,91 +94,6 @@ def load_tasks(
             f"{name}/{split}: {len(tasks)} tasks, none left after offset {offset}: lower `offset`"
         )
     return tasks[offset:][:limit]
-
-
-def answer_form(name: str) -> tuple[str, str] | None:
-    """A benchmark's grader and how its questions are to be answered; None where each task says it.
-
-    Needs no file: whoever only asks such questions has none.
-    """
-    if name not in BENCHMARKS:
-        return None
-    grader = BENCHMARKS[name].family
-    by_grader = jsonl.INSTRUCTIONS | {"choice": choice.instruction(choice.YES_NO)}
-    return grader, by_grader[grader]
-
-
-def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> None:
-    """Refuse to train on files whose authors ask for evaluation only, unless the user insists."""
-    if name not in BENCHMARKS or allow_canaried:
-        return
-    for part in split.split("+"):
-        if part in BENCHMARKS[name].splits and BENCHMARKS[name].splits[part].canaried:
-            raise ConfigError(
-                f"{name}/{part} is BIG-bench data, whose authors ask that it stay out of training: "
-                "train on something else, or insist with `allow_canaried: true`"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What `tacit tasks` lists of a source."""
-
-    name: str
-    family: str
-    grader: str
-    description: str
-    licence: str
-    evaluation_only: bool
-    splits: Mapping[str, int | None]
-    """Rows of each split; None where a rule makes as many as are asked for."""
-
-
-def describe() -> list[Summary]:
-    """Every source that has a name, benchmarks first."""
-    made = [
-        Summary(
-            name=name,
-            family=name,
-            grader="math",
-            description="sums of one, two or three steps, deterministic by seed",
-            licence="Apache-2.0",
-            evaluation_only=False,
-            splits={"train": None, "test": None},
-        )
-        for name in GENERATED
-    ]
-    return [*map(_summary, BENCHMARKS.values()), *made]
-
-
-def _summary(benchmark: Benchmark) -> Summary:
-    return Summary(
-        name=benchmark.name,
-        family=benchmark.family,
-        grader=benchmark.family,
-        description=benchmark.description,
-        licence=benchmark.licence,
-        evaluation_only=benchmark.evaluation_only,
-        splits={name: split.rows for name, split in benchmark.splits.items()},
-    )
-
-
-def _reader(
-    name: str, folder: str | Path | None, use_hub: bool
-) -> Callable[[str], list[PlacedRow]]:
-    """What reads a benchmark's file: from the data folder, or else its copy on the Hub."""
-    named = folder or os.environ.get("TACIT_DATA")
-    if not named and use_hub:
-        return hub_copy.read_rows
-    if not named:
-        raise DataError(
-            f"{name}: its files are needed: name the folder that holds them with `folder` or "
-            "TACIT_DATA, or download them with `hub: true`"
-        )
-    if not Path(named).is_dir():
-        origin = "`folder`" if folder else "TACIT_DATA"
-        raise DataError(f"{name}: {named} is not a folder: mend {origin}")
-    return lambda file: read_rows(locate(Path(named), file))
 
 
 def _call(name: str, split: str, options: dict[str, Any]) -> list[Task]:
@@ -201,29 +115,63 @@ def _call(name: str, split: str, options: dict[str, Any]) -> list[Task]:
     return tasks
 
 
-def _filter(
-    name: str,
-    tasks: list[Task],
-    level: Sequence[str | int] | None,
-    subject: Sequence[str] | None,
-) -> list[Task]:
-    for field, wanted in (("level", level), ("subject", subject)):
-        if wanted is None:
-            continue
-        names = {_name(value) for value in ([wanted] if isinstance(wanted, str) else wanted)}
-        present = {_name(getattr(task, field)): getattr(task, field) for task in tasks}
-        if unknown := names - present.keys():
-            known = ", ".join(sorted(filter(None, present.values()))) or "none"
-            raise DataError(f"{name} has no {field} {', '.join(sorted(unknown))}; it has: {known}")
-        tasks = [task for task in tasks if _name(getattr(task, field)) in names]
-    return tasks
+def find_benchmark(name: str) -> Any:
+    """The `tacit.benchmarks.benchmark.Benchmark` of that name."""
+    check_name("benchmark", name, BENCHMARKS)
+    return lookup("benchmark", BENCHMARKS[name], {})
 
 
-def _name(value: str | int) -> str:
-    """Level 5, "5" and 5 are the same, and so are number_theory and Number Theory."""
-    return str(value).casefold().replace("_", " ").removeprefix("level ").strip()
+def answer_form(name: str) -> tuple[str, str] | None:
+    """A benchmark's grader and how its questions are to be answered; None where each task says it.
+
+    Needs no file: whoever only asks such questions has none.
+    """
+    if name not in BENCHMARKS:
+        return None
+    benchmark = find_benchmark(name)
+    return benchmark.grader, benchmark.instruction
 
 
-def _shuffle(tasks: list[Task], seed: int) -> list[Task]:
-    """Order by a hash of seed and id: the same everywhere, and for a subset the same order."""
-    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{task.id}".encode()).digest())
+def family_of(name: str) -> str:
+    """The grader that all tasks of a benchmark share; empty for any other source."""
+    return (answer_form(name) or ("", ""))[0]
+
+
+def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> None:
+    """Refuse to train on files whose authors ask for evaluation only, unless the user insists."""
+    if name in BENCHMARKS and not allow_canaried:
+        find_benchmark(name).check_trainable(split)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceInfo:
+    """What `tacit tasks` lists of a source."""
+
+    name: str
+    description: str
+    licence: str
+    evaluation_only: bool
+    splits: Mapping[str, int | None]
+    """Rows of each split; None where a rule makes as many as are asked for."""
+
+
+def describe() -> list[SourceInfo]:
+    """Every source that has a name, benchmarks first."""
+    benchmarks = [
+        SourceInfo(
+            name=name,
+            description=benchmark.description,
+            licence=benchmark.licence,
+            evaluation_only=benchmark.evaluation_only,
+            splits={part: split.rows for part, split in benchmark.splits.items()},
+        )
+        for name, benchmark in ((name, find_benchmark(name)) for name in BENCHMARKS)
+    ]
+    sums = SourceInfo(
+        name="arithmetic",
+        description="sums of one, two or three steps, deterministic by seed",
+        licence="Apache-2.0",
+        evaluation_only=False,
+        splits={"train": None, "test": None},
+    )
+    return [*benchmarks, sums]

@@ -10,17 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import DataError
-from tacit.tasks import chess, choice, code, math
+from tacit.tasks.instructions import INSTRUCTIONS, choose_from
 from tacit.tasks.source import Row, read_rows
 from tacit.types import Task
 
 FIELDS = ("question", "answer", "id", "level", "subject", "instruction", "grader", "data")
-INSTRUCTIONS = {
-    "math": math.INSTRUCTION,
-    "code": code.INSTRUCTION,
-    "choice": choice.instruction(["your choice"]),
-    "chess": chess.INSTRUCTION,
-}
 NEEDED = {"code": ("tests",), "chess": ("moves", "fen")}
 """What `data` must hold one of, so that the grader can work."""
 
@@ -65,7 +59,7 @@ def _task(place: str, row: Row, id: str) -> Task:
 
 def _instruction(grader: str, data: dict[str, Any]) -> str:
     if grader == "choice" and data.get("choices"):
-        return choice.instruction(data["choices"])
+        return choose_from(data["choices"])
     return INSTRUCTIONS.get(grader, "")
 
 

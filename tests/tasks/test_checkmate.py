@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from tacit.benchmarks.checkmate import grade
 from tacit.errors import GradingError
-from tacit.grading.chess import grade
 from tacit.types import Grade, Task
 
 SCHOLARS_MATE = {"moves": "1. e4 e5 2. Bc4 Nc6 3. Qh5 Nf6 4."}

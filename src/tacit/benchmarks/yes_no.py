@@ -1,52 +1,38 @@
-"""One of a few given answers: StrategyQA and Sports Understanding (yes or no) rows as tasks."""
+"""Yes or no: StrategyQA and Sports Understanding, from their own files and from BIG-bench's."""
 
-from collections.abc import Sequence
-
-from tacit.tasks.benchmark import Benchmark, Split
+from tacit.benchmarks.benchmark import Benchmark, Fields, Split
+from tacit.grading.choice import YES_NO
+from tacit.tasks.instructions import choose_from
 from tacit.tasks.source import Row
-from tacit.types import Task
-
-YES_NO = ("yes", "no")
 
 
-def instruction(choices: Sequence[str]) -> str:
-    r"""Example: instruction(["yes", "no"]) asks to put yes or no within \boxed{}."""
-    listed = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
-    return rf"Reason briefly, and put {listed} within \boxed{{}}."
+def _fields(question: str, yes: bool) -> Fields:
+    answer = "yes" if yes else "no"
+    return {"question": question, "answer": answer, "data": {"choices": YES_NO}}
 
 
-def _task(id: str, question: str, yes: bool) -> Task:
-    return Task(
-        id=id,
-        question=question,
-        answer="yes" if yes else "no",
-        grader="choice",
-        instruction=instruction(YES_NO),
-        data={"choices": YES_NO},
-    )
-
-
-def _strategyqa(row: Row, id: str) -> Task:
+def _strategyqa(row: Row) -> Fields:
     if "target_scores" in row:  # BIG-bench's copy
-        return _task(id, row["input"], row["target_scores"]["Yes"] == 1)
+        return _fields(row["input"], row["target_scores"]["Yes"] == 1)
     if not isinstance(row["answer"], bool):
         raise ValueError(f"`answer` must be true or false, not {row['answer']!r}")
-    return _task(id, row["question"], row["answer"])
+    return _fields(row["question"], row["answer"])
 
 
-def _sports(row: Row, id: str) -> Task:
-    if "target_scores" in row:  # BIG-bench: the bare sentence, put as BBH puts it
+def _sports(row: Row) -> Fields:
+    if "target_scores" in row:  # BIG-bench has the bare sentence; ask as BIG-Bench Hard does
         sentence = row["input"].strip().rstrip(".")
         question = f'Is the following sentence plausible? "{sentence}."'
-        return _task(id, question, row["target_scores"]["plausible"] == 1)
+        return _fields(question, row["target_scores"]["plausible"] == 1)
     if row["target"] not in YES_NO:
         raise ValueError(f"`target` must be yes or no, not {row['target']!r}")
-    return _task(id, row["input"], row["target"] == "yes")
+    return _fields(row["input"], row["target"] == "yes")
 
 
 STRATEGYQA = Benchmark(
     name="strategyqa",
-    family="choice",
+    grader="choice",
+    instruction=choose_from(YES_NO),
     description="yes/no questions with hidden reasoning steps; bigbench is train and test together",
     licence="MIT (bigbench: Apache-2.0)",
     splits={
@@ -59,7 +45,8 @@ STRATEGYQA = Benchmark(
 _SPORTS_FILE = "sports_understanding/bigbench_task.json"
 SPORTS_UNDERSTANDING = Benchmark(
     name="sports_understanding",
-    family="choice",
+    grader="choice",
+    instruction=choose_from(YES_NO),
     description="is a made-up sentence about sports plausible; test is BIG-Bench Hard's",
     licence="MIT (bigbench: Apache-2.0)",
     splits={

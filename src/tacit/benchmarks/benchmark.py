@@ -1,0 +1,106 @@
+"""What a benchmark is: files, splits, and how a row becomes a task. Knows none by name."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.benchmarks import hub as hub_copy
+from tacit.errors import ConfigError, DataError
+from tacit.registry import check_name
+from tacit.tasks.filters import drop_leaks
+from tacit.tasks.source import PlacedRow, Row, locate, read_rows
+from tacit.types import Task
+
+Fields = dict[str, Any]
+"""What a row says of its task: question, answer, and level, subject and data where it has them."""
+Reader = Callable[[str], list[PlacedRow]]
+"""Gives the rows of an original file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A part of a benchmark: which file, and which of its rows."""
+
+    file: str
+    """The original file, relative to the data folder and without `.gz`."""
+    rows: int
+    keep: Callable[[Row], bool] | None = None
+    without: str = ""
+    """Another split, whose questions are left out of this one."""
+    canaried: bool = False
+    """Its authors ask that it stay out of training data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """One named set of tasks, read from files."""
+
+    name: str
+    grader: str
+    instruction: str
+    description: str
+    licence: str
+    splits: Mapping[str, Split]
+    parse: Callable[[Row], Fields]
+    key: str = ""
+    """The field that names a row in ids; without one, ids count the rows of the file."""
+
+    @property
+    def evaluation_only(self) -> bool:
+        return all(split.canaried for split in self.splits.values())
+
+    def check_trainable(self, split: str) -> None:
+        """Refuse to train on a split whose authors ask for evaluation only."""
+        for part in split.split("+"):
+            if part in self.splits and self.splits[part].canaried:
+                raise ConfigError(
+                    f"{self.name}/{part} is BIG-bench data, whose authors ask that it stay out of "
+                    "training: train on something else, or insist with `allow_canaried: true`"
+                )
+
+    def load(self, split: str, folder: str | Path | None, hub: bool) -> list[Task]:
+        """The tasks of a split, or of several joined with `+`."""
+        return self._load(split, _reader(self.name, folder, hub))
+
+    def _load(self, split: str, read: Reader) -> list[Task]:
+        return [task for part in split.split("+") for task in self._load_one(part, read)]
+
+    def _load_one(self, name: str, read: Reader) -> list[Task]:
+        check_name(f"split of {self.name}", name, self.splits)
+        split = self.splits[name]
+        tasks = [
+            self._task(name, index, placed)
+            for index, placed in enumerate(read(split.file))
+            if split.keep is None or split.keep(placed[1])
+        ]
+        return drop_leaks(tasks, self._load(split.without, read))[0] if split.without else tasks
+
+    def _task(self, split: str, index: int, placed: PlacedRow) -> Task:
+        place, row = placed
+        key = str(row.get(self.key, index)).removeprefix(f"{split}/")
+        id = f"{self.name}/{split}/{key}"
+        try:
+            return Task(id=id, grader=self.grader, instruction=self.instruction, **self.parse(row))
+        except KeyError as error:
+            problem = f"no field {error}"
+        except (ValueError, TypeError, AttributeError) as error:
+            problem = str(error)
+        raise DataError(f"{place}: {problem}: is this the original {self.name} file?")
+
+
+def _reader(name: str, folder: str | Path | None, hub: bool) -> Reader:
+    """Reads from the data folder, or else from the copy on the Hub."""
+    named = folder or os.environ.get("TACIT_DATA")
+    if not named and hub:
+        return hub_copy.read_rows
+    if not named:
+        raise DataError(
+            f"{name}: its files are needed: name the folder that holds them with `folder` or "
+            "TACIT_DATA, or download them with `hub: true`"
+        )
+    if not Path(named).is_dir():
+        origin = "`folder`" if folder else "TACIT_DATA"
+        raise DataError(f"{name}: {named} is not a folder: mend {origin}")
+    return lambda file: read_rows(locate(Path(named), file))

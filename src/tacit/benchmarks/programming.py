@@ -1,0 +1,103 @@
+"""Python programming: HumanEval, MBPP and sanitized MBPP.
+
+A task's `data` is for the code grader: `prompt` (source that stands before the solution), `tests`
+(source that is run after it and raises on failure) and `entry_point`. Nothing is run here.
+"""
+
+import re
+from collections.abc import Callable
+
+from tacit.benchmarks.benchmark import Benchmark, Fields, Split
+from tacit.tasks.instructions import INSTRUCTIONS
+from tacit.tasks.source import Row
+
+
+def _humaneval(row: Row) -> Fields:
+    entry, prompt = row["entry_point"], row["prompt"]
+    return {
+        "question": f"Complete this Python function:\n\n```python\n{prompt.strip()}\n```",
+        "answer": _newlines(prompt + row["canonical_solution"]),
+        "data": {
+            "prompt": prompt,
+            "tests": _newlines(f"{row['test']}\n\ncheck({entry})\n"),
+            "entry_point": entry,
+        },
+    }
+
+
+def _mbpp(row: Row) -> Fields:
+    # The set-up code comes after the solution: it makes objects of classes defined there.
+    before = [*row.get("test_imports", ()), row.get("test_setup_code", "")]
+    tests = "\n".join([*filter(None, before), *row["test_list"]])
+    shown = "\n".join(row["test_list"])
+    text = row["text"] if "text" in row else row["prompt"]
+    return {
+        "question": f"{text}\n\nYour code must pass these tests:\n\n```python\n{shown}\n```",
+        "answer": _newlines(row["code"]),
+        "data": {
+            "prompt": "",
+            "tests": _newlines(f"{tests}\n"),
+            "entry_point": _tested_function(row["code"], shown),
+        },
+    }
+
+
+def _newlines(source: str) -> str:
+    return source.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _tested_function(code: str, tests: str) -> str:
+    """The function of the reference solution that the tests call."""
+    for name in re.findall(r"^def\s+(\w+)", code, re.MULTILINE):
+        if re.search(rf"\b{name}\s*\(", tests):
+            return str(name)
+    raise ValueError("the tests call no function of `code`")
+
+
+def _ids(first: int, last: int) -> Callable[[Row], bool]:
+    return lambda row: first <= row["task_id"] <= last
+
+
+def _mbpp_named(
+    name: str, description: str, file: str, rows: tuple[int, int, int, int]
+) -> Benchmark:
+    """`rows`: how many each part has of the split by task_id that the MBPP paper made."""
+    parts = {"prompt": _ids(1, 10), "test": _ids(11, 510)}
+    parts |= {"validation": _ids(511, 600), "train": _ids(601, 974)}
+    splits = {
+        part: Split(file=file, rows=count, keep=keep)
+        for (part, keep), count in zip(parts.items(), rows, strict=True)
+    }
+    return Benchmark(
+        name=name,
+        grader="code",
+        instruction=INSTRUCTIONS["code"],
+        description=description,
+        licence="CC-BY-4.0",
+        splits={**splits, "all": Split(file=file, rows=sum(rows))},
+        parse=_mbpp,
+        key="task_id",
+    )
+
+
+HUMANEVAL = Benchmark(
+    name="humaneval",
+    grader="code",
+    instruction=INSTRUCTIONS["code"],
+    description="complete a function from its signature and docstring",
+    licence="MIT",
+    splits={"test": Split(file="humaneval/test.jsonl", rows=164)},
+    parse=_humaneval,
+)
+MBPP = _mbpp_named(
+    "mbpp",
+    "write a short function from one sentence and its tests",
+    "mbpp/mbpp.jsonl",
+    (10, 500, 90, 374),
+)
+MBPP_SANITIZED = _mbpp_named(
+    "mbpp_sanitized",
+    "the MBPP rows that people checked and mended",
+    "mbpp/sanitized-mbpp.json",
+    (7, 257, 43, 120),
+)

@@ -1,0 +1,50 @@
+"""Which of the tasks that were read: by level and subject, in a shuffled order, without leaks."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from tacit.errors import DataError
+from tacit.types import Task
+
+
+def keep_only(
+    name: str,
+    tasks: list[Task],
+    level: Sequence[str | int] | None,
+    subject: Sequence[str] | None,
+) -> list[Task]:
+    """The tasks of these levels and subjects; a DataError names one that no task has."""
+    for field, wanted in (("level", level), ("subject", subject)):
+        if wanted is None:
+            continue
+        names = {_plain(value) for value in ([wanted] if isinstance(wanted, str) else wanted)}
+        present = {_plain(getattr(task, field)): getattr(task, field) for task in tasks}
+        if unknown := names - present.keys():
+            known = ", ".join(sorted(filter(None, present.values()))) or "none"
+            raise DataError(f"{name} has no {field} {', '.join(sorted(unknown))}; it has: {known}")
+        tasks = [task for task in tasks if _plain(getattr(task, field)) in names]
+    return tasks
+
+
+def _plain(value: str | int) -> str:
+    """Level 5, "5" and 5 are the same, and so are number_theory and Number Theory."""
+    return str(value).casefold().replace("_", " ").removeprefix("level ").strip()
+
+
+def shuffle(tasks: list[Task], seed: int) -> list[Task]:
+    """Order by a hash of seed and id: the same everywhere, and for a subset the same order."""
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{task.id}".encode()).digest())
+
+
+def drop_leaks(train: Sequence[Task], test: Iterable[Task]) -> tuple[list[Task], int]:
+    """The training tasks whose question is not in the evaluation tasks, and how many were.
+
+    Questions that differ only in case or blanks count as the same.
+    """
+    held_out = {_joined(task.question) for task in test}
+    kept = [task for task in train if _joined(task.question) not in held_out]
+    return kept, len(train) - len(kept)
+
+
+def _joined(question: str) -> str:
+    return "".join(question.casefold().split())
