@@ -74,7 +74,7 @@ async def test_a_function_that_prints_does_not_forge_replies(evaluators: Workers
 async def test_a_helper_that_cannot_start_says_why() -> None:
     workers = Workers("no_such_module:function", count=1)
     with pytest.raises(
-        GradingError, match=r"cannot start no_such_module:function: .*no_such_module"
+        GradingError, match=r"no_such_module:function failed: .* No module named 'no_such_module'"
     ):
         await workers.ask("1", 5.0)
     workers.close()
@@ -94,6 +94,17 @@ def test_math_helpers_never_import_torch() -> None:
         return bool(loaded)
 
     assert asyncio.run(modules()) is False
+
+
+def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
+    """`multiprocessing` would import it again in every helper."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import asyncio\nfrom tacit.grading.workers import Workers\nprint('once')\n"
+        "print(asyncio.run(Workers('builtins:eval', count=2).ask('6 * 7', 5.0)))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("once\n42\n", 0)
 
 
 PARENT = """

@@ -1,9 +1,11 @@
 """A few helper processes that answer one JSON line with another, each under a deadline.
 
-For code that may never return or eat all memory whatever it is asked (sympy). The deadline is CPU
+For code that may never return or eat all memory, whatever it is asked (sympy). The deadline is CPU
 time, so that a busy machine does not change a verdict, and the kernel enforces it on the helper
-itself, so that a helper dies even where its parent has been killed. Not a sandbox: helpers run our
-own code. `python -m tacit.grading.workers module:function` is a helper.
+itself, so that a helper dies even when its parent was killed. Not a sandbox: helpers run our own
+code. Not a `multiprocessing` pool: that would run the user's script again in every helper.
+
+`python -m tacit.grading.workers module:function` is a helper.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, cast
+from typing import Any
 
 from tacit.errors import GradingError
 from tacit.registry import lookup
@@ -44,12 +46,12 @@ class Workers:
 
     def __init__(self, function: str, count: int) -> None:
         self._function = function
-        self._idle: list[_Worker] = []
+        self._idle: list[_Helper] = []
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="tacit-grading")
         atexit.register(self.close)
 
     async def ask(self, question: Any, cpu_seconds: float) -> Any:
-        """The helper's answer; DeadlineExceeded or GradingError where there is none."""
+        """The helper's answer; DeadlineExceeded or GradingError if there is none."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._ask, question, cpu_seconds)
 
@@ -61,35 +63,30 @@ class Workers:
         atexit.unregister(self.close)
 
     def _ask(self, question: Any, cpu_seconds: float) -> Any:
-        """A crash is tried once more in a fresh helper: it may be the last question's doing."""
+        """A crash is tried once more in a fresh helper: the last question may have caused it."""
         try:
-            return self._ask_once(self._take(), question, cpu_seconds)
+            helper = self._idle.pop() if self._idle else _Helper(self._function)
+            return self._ask_one(helper, question, cpu_seconds)
         except _Crash:
             pass
         try:
-            return self._ask_once(_Worker(self._function), question, cpu_seconds)
+            return self._ask_one(_Helper(self._function), question, cpu_seconds)
         except _Crash as crash:
             raise GradingError(f"{self._function} failed twice: {crash}") from crash
 
-    def _take(self) -> "_Worker":
+    def _ask_one(self, helper: "_Helper", question: Any, cpu_seconds: float) -> Any:
         try:
-            return self._idle.pop()
-        except IndexError:
-            return _Worker(self._function)
-
-    def _ask_once(self, worker: "_Worker", question: Any, cpu_seconds: float) -> Any:
-        try:
-            reply = worker.ask(question, cpu_seconds)
+            reply = helper.ask(question, cpu_seconds)
         except BaseException:
-            worker.end()
+            helper.end()
             raise
-        self._idle.append(worker)
+        self._idle.append(helper)
         if "error" in reply:
             raise GradingError(f"{self._function} failed: {reply['error']}")
         return reply["answer"]
 
 
-class _Worker:
+class _Helper:
     """One helper process and the pipes to it."""
 
     def __init__(self, function: str) -> None:
@@ -100,40 +97,25 @@ class _Worker:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        try:
-            started = self._read(START_S)
-        except BaseException:
-            self.end()
-            raise
-        if "error" in started:
-            self.end()
-            raise GradingError(f"cannot start {function}: {started['error']}")
+        assert self._process.stdin and self._process.stdout
+        self._questions, self._replies = self._process.stdin, self._process.stdout
+        self._started = False
 
     def ask(self, question: Any, cpu_seconds: float) -> Any:
-        line = json.dumps([question, cpu_seconds]).encode() + b"\n"
-        try:
-            self._pipe("stdin").write(line)
-            self._pipe("stdin").flush()
-        except OSError as error:
-            raise _Crash(f"it was gone ({error})") from error
+        if not self._started:
+            self._read(START_S)
+            self._started = True
+        with contextlib.suppress(BrokenPipeError):  # reading then tells how the helper died
+            self._questions.write(json.dumps([question, cpu_seconds]).encode() + b"\n")
+            self._questions.flush()
         return self._read(cpu_seconds * WALL_PER_CPU)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for name in ("stdin", "stdout"):
-            with contextlib.suppress(OSError):  # nothing more can be flushed to a dead helper
-                self._pipe(name).close()
-
-    def _pipe(self, name: str) -> IO[bytes]:
-        return cast("IO[bytes]", getattr(self._process, name))
 
     def _read(self, wall_seconds: float) -> Any:
         poll = select.poll()
-        poll.register(self._pipe("stdout"), select.POLLIN)
+        poll.register(self._replies, select.POLLIN)
         if not poll.poll(wall_seconds * 1000):
             raise _Crash(f"no answer in {wall_seconds:g} s")
-        line = self._pipe("stdout").readline()
+        line = self._replies.readline()
         if line.endswith(b"\n"):
             return json.loads(line)
         status = self._process.wait()
@@ -141,9 +123,16 @@ class _Worker:
             raise DeadlineExceeded
         raise _Crash(f"it ended with status {status}")
 
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._questions, self._replies):
+            with contextlib.suppress(OSError):  # nothing more can be flushed to a dead helper
+                pipe.close()
+
 
 def _limit_memory() -> None:
-    import resource
+    import resource  # not on Windows
 
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
@@ -152,31 +141,24 @@ def _limit_memory() -> None:
 
 
 def _serve(function: str) -> None:
-    """Answer lines until the parent closes the pipe. Ctrl-C is the parent's business."""
+    """Answer lines until the parent closes the pipe. Ctrl-C is for the parent to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not look like a reply
-
-    def reply(**content: Any) -> None:
-        replies.write(json.dumps(content) + "\n")
-        replies.flush()
-
-    try:
-        _limit_memory()
-        answer = lookup("worker function", function, {})
-    except Exception as error:
-        reply(error=f"{type(error).__name__}: {error}")
-        return
-    reply(answer="ready")
+    _limit_memory()
+    with contextlib.suppress(Exception):  # the first question is answered with the reason
+        lookup("worker function", function, {})
+    print("{}", file=replies, flush=True)
     for line in sys.stdin:
         question, cpu_seconds = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)  # SIGPROF ends the process
         try:
-            content = {"answer": answer(question)}
+            answer = lookup("worker function", function, {})
+            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)  # SIGPROF ends the process
+            reply = {"answer": answer(question)}
         except Exception as error:
-            content = {"error": f"{type(error).__name__}: {error}"}
+            reply = {"error": f"{type(error).__name__}: {error}"}
         signal.setitimer(signal.ITIMER_PROF, 0)
-        reply(**content)
+        print(json.dumps(reply), file=replies, flush=True)
 
 
 if __name__ == "__main__":
