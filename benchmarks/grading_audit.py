@@ -96,7 +96,7 @@ def rewritten(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
 
 
 def _rewritten(answer: str) -> str:
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
     from tacit.grading.symbolic import parse
 

@@ -96,7 +96,7 @@ def clean(latex: str) -> str:
     out = _PLAIN_UNIT.sub("", _UNIT.sub("", out) or out)
     for pattern, replacement in _EQUAL_COMMANDS:
         out = pattern.sub(replacement, out)
-    return _SQRT.sub(r"\\sqrt{\1}", _braced_fractions(_FRAC_NAME.sub(r"\\frac", out))).strip()
+    return _SQRT.sub(r"\\sqrt{\1}", braced_fractions(out)).strip()
 
 
 def flat(latex: str) -> str:
@@ -129,8 +129,9 @@ def _space(match: re.Match[str]) -> str:
     return "" if match[0] in (r"\!", "**", "{}") or "$" in match[0] else " "
 
 
-def _braced_fractions(text: str) -> str:
-    r"""`\frac12` and `\frac{1}2` as `\frac{1}{2}`."""
+def braced_fractions(text: str) -> str:
+    r"""`\frac12`, `\dfrac{1}2` and `\tfrac 1{2}` as `\frac{1}{2}`."""
+    text = _FRAC_NAME.sub(r"\\frac", text)
     out: list[str] = []
     at = 0
     while match := _FRAC_ARGUMENTS.search(text, at):

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from tacit.grading.latex import spaced
+from tacit.grading.latex import braced_fractions, spaced
 
 ROUNDED_DIGITS = 6
 """A decimal may stand for a fraction that never ends (1/3) from this many significant digits on."""
@@ -30,13 +30,11 @@ _UNIT = (
 )
 _PLAIN = re.compile(
     rf"""\s*(?:(?P<name>[A-Za-z]\w{{0,15}})\s*=\s*)?(?P<sign>[-+]?)\s*
-    (?:\\[dtc]?frac\s*(?:\{{\s*(?P<num>-?(?:{_UNSIGNED}))\s*\}}|(?P<num1>\d)|\s(?P<num2>\d))\s*
-                      (?:\{{\s*(?P<den>{_UNSIGNED})\s*\}}|(?P<den1>\d)(?!\d))
-      |(?P<whole>\d+)\s*\\[dtc]?frac\s*(?:\{{(?P<mnum>\d+)\}}|(?P<mnum1>\d))\s*
-                                       (?:\{{(?P<mden>\d+)\}}|(?P<mden1>\d)(?!\d))
+    (?:\\frac\{{\s*(?P<top>-?(?:{_UNSIGNED}))\s*\}}\{{\s*(?P<bottom>{_UNSIGNED})\s*\}}
+      |(?P<whole>\d+)\s*\\frac\{{(?P<mixed>\d+)\}}\{{(?P<mixed_bottom>\d+)\}}
       |(?P<body>{_UNSIGNED})(?:\s*/\s*(?P<over>{_UNSIGNED})|[eE](?P<exp>[-+]?\d+))?
        (?:\s*(?:\\times|\\cdot|×|\*|x)\s*10\s*(?:\^|\*\*)\s*\{{?\s*(?P<power>[-+]?\d+)\s*\}}?)?
-      |10\s*\^\s*(?:\{{\s*(?P<ten>[-+]?\d+)\s*\}}|(?P<ten1>\d)(?!\d)))
+      |10\s*\^\s*(?:\{{\s*(?P<ten>[-+]?\d+)\s*\}}|(?P<ten_digit>\d)(?!\d)))
     (?P<unit>{_UNIT})?\s*\.?\s*""",
     re.VERBOSE,
 )
@@ -59,20 +57,19 @@ def read_number(text: str) -> Number | None:
         return Number(Fraction(text), places=len(text.partition(".")[2]))
     if len(text) > 200:
         return None
-    text = re.sub("[€£]", "", spaced(text))
+    text = braced_fractions(re.sub("[€£]", "", spaced(text)))
     while wrapped := _WRAPPED.fullmatch(text):
         text = wrapped[1] or wrapped[2] or wrapped[3] or ""
     match = _PLAIN.fullmatch(text)
-    if match is None:
+    value = _value(match) if match else None
+    if match is None or value is None:
         return None
     unit = (match["unit"] or "").strip().lower()
-    value = _value(match)
-    if value is None:
-        return None
-    value *= _SCALE.get(unit.partition(" ")[0], 1)
     percent = "%" in unit or unit.startswith("percent") or r"\text{percent" in unit.replace(" ", "")
-    value = -value if match["sign"] == "-" else value
-    return Number(value, percent, _places(match), match["name"] or "")
+    value *= _SCALE.get(unit.partition(" ")[0], 1) * (-1 if match["sign"] == "-" else 1)
+    plain = not (match["over"] or match["exp"] or match["power"])
+    places = len((match["body"] or "").partition(".")[2]) if plain else 0
+    return Number(value, percent, places, match["name"] or "")
 
 
 def same_number(reference: Number, answer: Number) -> bool:
@@ -111,26 +108,9 @@ def _fraction(text: str) -> Fraction:
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
-    def group(*names: str) -> str:
-        return next((match[name] for name in names if match[name]), "")
-
-    top, bottom = "0", "1"
-    if group("num", "num1", "num2"):
-        top, bottom = group("num", "num1", "num2"), group("den", "den1")
-    elif match["whole"]:
-        top, bottom = group("mnum", "mnum1"), group("mden", "mden1")
-    elif match["body"]:
-        top, bottom = match["body"], match["over"] or "1"
-    power = int(group("exp", "power", "ten", "ten1") or "0")
-    below = _fraction(bottom)
-    if not below or abs(power) > MAX_EXPONENT:
+    top = match["top"] or match["mixed"] or match["body"] or "1"  # 10^3 is 1 · 10^3
+    bottom = _fraction(match["bottom"] or match["mixed_bottom"] or match["over"] or "1")
+    power = int(match["exp"] or match["power"] or match["ten"] or match["ten_digit"] or "0")
+    if not bottom or abs(power) > MAX_EXPONENT:
         return None
-    if group("ten", "ten1"):
-        top = "1"
-    return (int(match["whole"] or 0) + _fraction(top) / below) * Fraction(10) ** power
-
-
-def _places(match: re.Match[str]) -> int:
-    if not match["body"] or match["over"] or match["exp"] or match["power"]:
-        return 0
-    return len(match["body"].partition(".")[2])
+    return (int(match["whole"] or 0) + _fraction(top) / bottom) * Fraction(10) ** power

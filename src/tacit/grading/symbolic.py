@@ -10,18 +10,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-import sympy  # type: ignore[import-untyped]
-from latex2sympy2_extended import (  # type: ignore[import-untyped]
-    NormalizationConfig,
-    latex2sympy,
-    normalize_latex,
-)
-from latex2sympy2_extended.latex2sympy2 import (  # type: ignore[import-untyped]
-    ConversionConfig,
-)
-from latex2sympy2_extended.sets import FiniteSet  # type: ignore[import-untyped]
+import sympy
+from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from latex2sympy2_extended.sets import FiniteSet
 from math_verify import verify
-from sympy.core.relational import Relational  # type: ignore[import-untyped]
+from sympy.core.relational import Relational
 
 from tacit.grading.latex import clean
 from tacit.grading.number import Number, rounds_to
@@ -40,12 +34,8 @@ _FAR = sympy.Float("1e-30")
 
 
 def compare(question: tuple[str, str]) -> tuple[bool, str]:
-    """What a worker process is asked: the reference and the answer."""
-    return equal(*question)
-
-
-def equal(reference: str, answer: str) -> tuple[bool, str]:
-    """Whether the answers are the same, and a note where the reference cannot be read."""
+    """Whether reference and answer are the same; a note if the reference cannot be read."""
+    reference, answer = question
     wanted = parse(reference)
     if wanted is None:
         return False, AS_TEXT
@@ -60,7 +50,7 @@ def equal(reference: str, answer: str) -> tuple[bool, str]:
         return False, ""
     if _alternatives(wanted) or _alternatives(given):
         return _same_solutions(_solutions(wanted, reference), _solutions(given, answer)), ""
-    # Its own time limit needs SIGALRM and is off: ours is the worker's.
+    # math-verify's own time limit needs SIGALRM and is off; the worker has a deadline.
     return bool(verify(wanted, given, timeout_seconds=None, allow_set_relation_comp=True)), ""
 
 
@@ -73,8 +63,7 @@ def parse(latex: str) -> Any:
     text = normalize_latex(text, _NORMAL)
     parts = _CHAIN.split(text)
     # Of a chain a = b = c only the last part counts, but a = 1, b = 2 is a list.
-    tries = [text] if len(parts) < 3 or "," in text else [text, parts[-1]]
-    for attempt in tries:
+    for attempt in [text] if len(parts) < 3 or "," in text else [text, parts[-1]]:
         try:
             parsed = latex2sympy(
                 attempt, is_real=True, normalization_config=None, conversion_config=_CONVERSION
@@ -86,9 +75,7 @@ def parse(latex: str) -> Any:
 
 
 def _complex(parsed: Any) -> Any:
-    if not isinstance(parsed, sympy.Basic | sympy.MatrixBase):
-        return None
-    if parsed.has(sympy.zoo, sympy.nan):
+    if not isinstance(parsed, sympy.Basic | sympy.MatrixBase) or parsed.has(sympy.zoo, sympy.nan):
         return None
     if isinstance(parsed, sympy.FiniteSet) and len(parsed) == 1:
         return _complex(parsed.args[0])
@@ -96,7 +83,7 @@ def _complex(parsed: Any) -> Any:
 
 
 def _exact(parsed: Any, other: Any) -> Any:
-    """Decimals as fractions, so that math-verify compares exactly in the place of to 6 places.
+    """Decimals as fractions, so that math-verify compares exactly instead of to 6 places.
 
     A decimal that rounds a never-ending fraction of the other side becomes that fraction.
     """
@@ -120,12 +107,11 @@ def _replaced(parsed: Any, values: dict[Any, Any]) -> Any:
 
 def _set_against_tuple(wanted: Any, given: Any, reference: str, answer: str) -> bool:
     r"""Whether one is `\{1,2\}` and the other `(1,2)`: a list without brackets may be either."""
-    sides = (wanted, reference, given), (given, answer, wanted)
     return any(
         isinstance(one, sympy.FiniteSet)
         and r"\{" in clean(text)
         and isinstance(other, sympy.Interval | sympy.Tuple)
-        for one, text, other in sides
+        for one, text, other in ((wanted, reference, given), (given, answer, wanted))
     )
 
 
@@ -160,16 +146,17 @@ def _same_solutions(wanted: tuple[Any, Any], given: tuple[Any, Any]) -> bool:
 def _far_apart(wanted: Any, given: Any) -> bool:
     """Whether the values differ at one point, which settles it without any algebra.
 
-    Also what keeps a decimal apart from the π or √2 that it rounds.
+    Also tells a decimal from the π or √2 that it rounds.
     """
-    if not all(isinstance(side, sympy.Expr) for side in (wanted, given)):
+    sides = (wanted, given)
+    if not all(isinstance(side, sympy.Expr) for side in sides):
         return False
-    if any(side.has(sympy.UnevaluatedExpr) for side in (wanted, given)):
+    if any(side.has(sympy.UnevaluatedExpr) for side in sides):
         return False  # a percentage, which may mean 5 or 0.05
     names = sorted(wanted.free_symbols | given.free_symbols, key=str)
     point = {name: sympy.Rational(37 + 10 * index, 53) for index, name in enumerate(names)}
     try:
-        first, second = (sympy.N(side.xreplace(point), _DIGITS) for side in (wanted, given))
+        first, second = (sympy.N(side.xreplace(point), _DIGITS) for side in sides)
         return bool(abs(first - second) > _FAR * max(abs(first), abs(second)))
     except (TypeError, ValueError, ArithmeticError):
         return False  # undefined functions have no value
