@@ -29,7 +29,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tacit.config.file import load_config
-from tacit.serve.command import open_roster
+from tacit.serve.serving import open_roster
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster
 from tacit.team.team import Setting

@@ -20,7 +20,7 @@ from tacit.engine.base import Request
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused, RunError
 from tacit.rollout import Job, play_all
-from tacit.serve.team import TeamBackend
+from tacit.serve.team_backend import TeamBackend
 from tacit.tasks import load_tasks
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
 from tacit.team.roster import Roster, build_roster, check_team

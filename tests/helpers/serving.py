@@ -14,10 +14,11 @@ from typing import Any
 
 import httpx2
 
-from tacit.serve.app import Limits, Service
+from tacit.serve.admission import Limits
+from tacit.serve.app import Service
 from tacit.serve.backend import Backend
+from tacit.serve.http_server import bind, serve
 from tacit.serve.proxy import ProxyBackend
-from tacit.serve.server import bind, serve
 
 ASKED = {"model": "team", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 
@@ -66,7 +67,8 @@ def running(
         ready.append(Running(url, service, loop, asked, thread))
         started.set()
         await serve(service, service.app(routes), sock, grace, asked)
-        await backend.close()
+        if isinstance(backend, ProxyBackend):
+            await backend.upstream.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()

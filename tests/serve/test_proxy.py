@@ -20,8 +20,7 @@ from tacit.engine.load import load_model
 from tacit.engine.scripted import Script, ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.export.gguf import write_gguf
-from tacit.serve.actor import ActorEngine
-from tacit.serve.app import Limits
+from tacit.serve.admission import Limits
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import build_roster
@@ -71,7 +70,7 @@ def proxied(
     config = TeamConfig.model_validate(
         {"topology": topology, "agents": {helper: {}, "actor": actor}, "prompts": prompts}
     )
-    engines: dict[str, Engine] = {helper: ScriptedEngine(script), "actor": ActorEngine("actor")}
+    engines: dict[str, Engine] = {helper: ScriptedEngine(script), "actor": ScriptedEngine(())}
     roster = build_roster(with_foreign_actor(config), engines)
     upstream = Server(answers)
     keyed = bool(limits and limits.keys)
@@ -460,7 +459,7 @@ def passing(url: str, limits: Limits) -> AbstractContextManager[Running]:
     )
     engines: dict[str, Engine] = {
         "hinter": ScriptedEngine(lambda request: HINT),
-        "actor": ActorEngine("actor"),
+        "actor": ScriptedEngine(()),
     }
     roster = build_roster(with_foreign_actor(team), engines)
     return running(ProxyBackend("team", roster, Upstream(url, "k", pass_keys=False), None), limits)
@@ -475,7 +474,7 @@ def test_what_is_passed_on_keeps_its_place_until_its_body_ends(dripping: Drippin
         refused = httpx2.post(f"{server.url}/embeddings", json={})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
         stack.close()  # the clients go away, and so do their requests
-        while server.service.gate.inside:
+        while server.service.admission.inside:
             time.sleep(0.01)
 
 
@@ -557,7 +556,7 @@ def test_a_llama_cpp_server_is_helped(tmp_path: Path) -> None:
     )
     engines: dict[str, Engine] = {
         "hinter": ScriptedEngine(lambda request: "37 + 48 = 85. 85 - 15 = 70."),
-        "actor": ActorEngine("actor"),
+        "actor": ScriptedEngine(()),
     }
     roster = build_roster(with_foreign_actor(team), engines)
     upstream = Upstream(f"{actor.listening_address}/v1", None, pass_keys=True)

@@ -339,7 +339,7 @@ def init(
 RINGS = {
     "export": "tacit.export.exporting",
     "report": "tacit.report.command",
-    "serve": "tacit.serve.command",
+    "serve": "tacit.serve.serving",
 }
 """What lies around the core, by the module behind its commands; found by name, never imported."""
 

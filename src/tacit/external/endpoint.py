@@ -1,7 +1,7 @@
-"""Where a program outside sends its calls: `http://127.0.0.1:PORT/EPISODE/v1`, OpenAI's format.
+"""Where an external program sends its calls: `http://127.0.0.1:PORT/EPISODE/v1`, OpenAI's format.
 
-The model id, or the header `x-tacit-role`, says which agent is asked. How agents sample is the
-team's affair; of a client's own settings only a lower `max_tokens` counts.
+The model id, or the header `x-tacit-role`, says which agent is asked. How agents sample is set in
+the team's config; of a client's own settings only a lower `max_tokens` counts.
 """
 
 import asyncio
@@ -15,22 +15,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.errors import PromptTooLong, TacitError
 from tacit.external.recording import Session
-from tacit.serve.app import Limits, Service
-from tacit.serve.backend import Answer, Emit
-from tacit.serve.conversation import text_of
+from tacit.registry import did_you_mean
+from tacit.serve.admission import Limits
+from tacit.serve.app import Service
+from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.http_server import bind, serve
 from tacit.serve.problem import Problem
-from tacit.serve.schema import FINISH, Chat, Json, account, chunk, completion, models_json
-from tacit.serve.server import bind, serve
-from tacit.serve.team import UNSUPPORTED, asks_for_more
+from tacit.serve.schema import FINISH, Chat, Json, chunks_of, completion, models_json
+from tacit.serve.team_backend import UNSUPPORTED, unsupported
 from tacit.team.team import Seat
-from tacit.types import Call, ChatMessage, Stop, Usage
+from tacit.types import ChatMessage, Stop, Usage
 
 EPISODE, ROLE = "x-tacit-episode", "x-tacit-role"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FINAL = {"x-should-retry": "false"}
-"""What the openai client understands as: asking again is of no use."""
+"""Tells the openai client that asking again is of no use."""
 REFUSED = UNSUPPORTED | {"n": (1,), "stop": ("", [])}
-"""Whatever is cut off or thrown away of what an agent said could not be learned from."""
+"""What is cut off or thrown away of an agent's words could not be learned from."""
 LIMITS = Limits(body_bytes=1 << 24, places=1 << 16, waiting=0, deadline=3600.0)
 """Wide, since the program is the user's own: 16 MiB for a call and an hour for its answer."""
 
@@ -48,9 +49,8 @@ class Recorder:
 
     def check(self, chat: Chat) -> list[str]:
         self._seat(chat)
-        for field, nothing in REFUSED.items():
-            if asks_for_more(chat.body.get(field), nothing):
-                raise Problem(400, f"`{field}` is not supported", param=field, headers=FINAL)
+        if field := unsupported(chat, REFUSED):
+            raise Problem(400, f"`{field}` is not supported", param=field, headers=FINAL)
         if len(chat.prompts) > 1:
             raise Problem(400, "an agent is asked one thing at a time", param="prompt")
         prompt_of(chat)
@@ -65,13 +65,13 @@ class Recorder:
             raise Problem(400, str(error), param="messages", code=code, headers=FINAL) from error
         except TacitError as error:
             raise Problem(502, str(error), code="model_failed", headers=FINAL) from error
-        body = _body(chat, message.text, calls)
-        if chat.streams:
-            _emit(chat, body, emit)
-        return Answer(body, calls)
-
-    async def close(self) -> None:
-        """The engines belong to whoever opened them."""
+        finish = FINISH[calls[-1].stop if calls else Stop.EOS]
+        usage = sum((call.usage for call in calls), Usage())
+        body = completion(chat, [(message.text, finish)], usage)
+        if chat.streams:  # in one piece, since an agent may turn out to be silent
+            for chunk in chunks_of(body):
+                emit(chunk)
+        return finished(chat, body, calls, emit)
 
     def _session(self, headers: Mapping[str, str]) -> Session:
         session = self.sessions.get(headers.get(EPISODE, ""))
@@ -84,43 +84,21 @@ class Recorder:
         name = chat.headers.get(ROLE, chat.fields.model)
         seat = session.seat(name)
         if seat is None:
-            raise Problem(
-                404,
-                f"the team has no agent `{name}`: {session.hint(name)}",
-                param="model",
-                code="model_not_found",
-            )
+            hint = did_you_mean(name, [seat.name for seat in session.team.seats])
+            told = f"the team has no agent `{name}`: {hint}"
+            raise Problem(404, told, param="model", code="model_not_found")
         return seat
 
 
 def prompt_of(chat: Chat) -> tuple[ChatMessage, ...]:
-    """The messages as agents read them: words only."""
-    prompt = []
+    """The messages as agents read them: text only."""
     for place, message in enumerate(chat.fields.messages):
         if message.role not in ROLES:
-            place_ = f"messages.{place}.role"
-            raise Problem(400, f"a message of role `{message.role}` cannot be read", param=place_)
-        parts = message.content if isinstance(message.content, list) else []
-        if any(part.get("type") != "text" for part in parts):
+            told = f"a message of role `{message.role}` cannot be read"
+            raise Problem(400, told, param=f"messages.{place}.role")
+        if message.odd_part is not None:
             raise Problem(400, "agents read text only", param=f"messages.{place}.content")
-        prompt.append(ChatMessage(ROLES[message.role], text_of(message)))
-    return tuple(prompt)
-
-
-def _body(chat: Chat, text: str, calls: list[Call]) -> Json:
-    usage = sum((call.usage for call in calls), Usage())
-    finish = FINISH[calls[-1].stop if calls else Stop.EOS]
-    body = completion(chat, [(text, finish)], usage)
-    return body | ({"tacit": account(calls)} if chat.fields.tacit else {})
-
-
-def _emit(chat: Chat, body: Json, emit: Emit) -> None:
-    """A stream in one piece: whether an agent is silent shows only when it is done."""
-    choice = body["choices"][0]
-    emit(chunk(chat, {"role": "assistant", "content": choice["message"]["content"]}))
-    emit(chunk(chat, {}, choice["finish_reason"]))
-    if last := chat.last_fields(body):
-        emit(chunk(chat, {}) | {"choices": []} | last)
+    return tuple(ChatMessage(ROLES[one.role], one.text) for one in chat.fields.messages)
 
 
 class ByPath:
@@ -130,9 +108,9 @@ class ByPath:
         self._inside = inside
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and "/v1/" in scope["path"]:
-            name, _, rest = scope["path"].removeprefix("/").partition("/v1/")
-            if name:
+        if scope["type"] == "http":
+            name, found, rest = scope["path"].removeprefix("/").partition("/v1/")
+            if name and found:
                 others = [pair for pair in scope["headers"] if pair[0] != EPISODE.encode()]
                 headers = [*others, (EPISODE.encode(), name.encode())]
                 scope = {**scope, "path": f"/v1/{rest}", "headers": headers}
@@ -154,7 +132,7 @@ class Endpoint:
 
     @contextlib.contextmanager
     def opened(self, session: Session) -> Iterator[str]:
-        """The base URL of one episode. When it is left, calls that still come are refused."""
+        """The base URL of one episode. After the episode, calls that still come are refused."""
         name = secrets.token_urlsafe(16)
         self._recorder.sessions[name] = session
         try:
@@ -172,7 +150,7 @@ _OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionar
 
 @contextlib.asynccontextmanager
 async def endpoint() -> AsyncIterator[Endpoint]:
-    """The event loop's one endpoint: the first who enters opens it, the last who leaves closes."""
+    """The event loop's one endpoint: its first user opens it, its last user closes it."""
     loop = asyncio.get_running_loop()
     mine = _OPEN.get(loop)
     if mine is None:

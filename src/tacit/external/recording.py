@@ -1,37 +1,30 @@
-"""One episode that a program outside is playing: which agent is asked, and what is kept of it."""
+"""One episode that an external program is playing: which agent is asked, and what is kept of it."""
 
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
 from tacit.errors import ConfigError, TacitError
-from tacit.registry import did_you_mean
 from tacit.team.team import Seat, Team
 from tacit.types import Call, ChatMessage, Choice, Message
 
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """One call, and what orders it among the others."""
-
-    rank: tuple[int, str, str]
-    calls: list[Call]
+Rank = tuple[int, str, str]
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Calls may come several at once and in any order; what each draws depends on neither.
+    """Calls may come several at once and in any order; what each of them draws depends on neither.
 
-    A call is numbered by its prompt and by how often the agent was asked just that. Its rank is its
-    place in the chain of calls, by which `settle` puts them in order.
+    A call is numbered by its prompt and by how often the agent was asked exactly that. Its rank is
+    its place in the chain of calls, by which `settle` puts them in order.
     """
 
     team: Team
     failure: TacitError | None = None
-    """Why the episode cannot go on: the program sees it as an HTTP error, and may hide it."""
+    """Why the episode cannot go on. The program sees an HTTP error, and may hide it."""
     _asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     _turns: Counter[str] = field(default_factory=Counter)
-    _heard: list[Heard] = field(default_factory=list)
+    _done: list[tuple[Rank, list[Call]]] = field(default_factory=list)
     _finished: int = 0
     """The highest rank of a call that is over."""
 
@@ -41,13 +34,10 @@ class Session:
         several = self.team.all(name)
         return seats.get(name) or (several[0] if len(several) == 1 else None)
 
-    def hint(self, name: str) -> str:
-        return did_you_mean(name, [seat.name for seat in self.team.seats])
-
     async def answer(
         self, seat: Seat, messages: tuple[ChatMessage, ...], max_tokens: int | None
     ) -> tuple[Message, list[Call]]:
-        """What the agent says, and the call it took; none where the agent is muted."""
+        """What the agent says, and the call it took; no call if the agent is muted."""
         if self.failure:
             raise self.failure
         try:
@@ -61,14 +51,14 @@ class Session:
         except TacitError as error:
             self.failure = self.failure or error
             raise
-        self._heard.append(Heard((rank, seat.name, number), strand.calls))
+        self._done.append(((rank, seat.name, number), strand.calls))
         self._finished = max(self._finished, rank)
         return message, strand.calls
 
     def settle(self) -> None:
         """Put the episode's calls into the order of the chain, whichever of them came first."""
-        ordered = sorted(self._heard, key=lambda heard: heard.rank)
-        self.team.whole.calls = [call for heard in ordered for call in heard.calls]
+        ordered = sorted(self._done, key=lambda done: done[0])
+        self.team.whole.calls = [call for _, calls in ordered for call in calls]
 
     def _check_choice(self, seat: Seat) -> None:
         role = seat.agent.role

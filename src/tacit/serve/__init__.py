@@ -1,6 +1,6 @@
 """A team behind one OpenAI-compatible URL (extra `serve`).
 
-Reading order: problem, schema, conversation (the wire format); keys, gate, metrics (what guards and
-counts); backend, team, reply, proxy (who answers); dialects, app, connection, server (HTTP);
-command (what `tacit serve` does).
+Reading order: problem, schema, dialects, conversation (the wire format); backend, team_backend, and
+for a foreign Actor upstream, relay, proxy (who answers); admission, prometheus, middleware,
+in_flight, app, http_server (HTTP); serving (what `tacit serve` does).
 """

@@ -7,8 +7,9 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,110 +17,80 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tacit.serve.admission import Gate
+from tacit.serve.admission import Admission, Limits, RateLimit, check_json, check_key, read_body
 from tacit.serve.backend import Answer, Backend, Emit
 from tacit.serve.dialects import Completions, Dialect, Responses
-from tacit.serve.in_flight import Errand, EventStream
-from tacit.serve.keys import RateLimit, check_json, check_key, read_body
-from tacit.serve.metrics import CONTENT_TYPE, Metrics
-from tacit.serve.outside import Outside, json_response, told
+from tacit.serve.in_flight import EventStream, InFlight
+from tacit.serve.middleware import RequestLog, error_response
 from tacit.serve.problem import Problem
-from tacit.serve.schema import Chat, parse_json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one server takes on."""
-
-    keys: Sequence[str] = ()
-    """Bearer keys that are let in; empty lets everyone in."""
-    body_bytes: int = 1 << 20
-    rate: float | None = None
-    """Requests a minute for each key, or for each address where there are no keys."""
-    places: int = 64
-    """Requests under way at once."""
-    waiting: int = 256
-    """Requests that may wait for a place."""
-    deadline: float = 120.0
-    """Seconds from a request's arrival to the end of its answer."""
-    strict: bool = False
-    """Whether a field that would have no effect is refused."""
-    headers: float = 20.0
-    """Seconds from a connection's beginning, or a request's first byte, to its last header."""
+from tacit.serve.prometheus import Metrics
+from tacit.serve.schema import Chat, json_response, parse_json
 
 
 class Service:
-    """A backend behind its limits: what the routes call."""
+    """A backend behind its limits."""
 
     def __init__(self, backend: Backend, limits: Limits) -> None:
         self.backend = backend
         self.limits = limits
-        self.gate = Gate(limits.places, limits.waiting)
-        self.metrics = Metrics(self.gate)
+        self.admission = Admission(limits.places, limits.waiting)
+        self.metrics = Metrics(self.admission)
         self._rate = RateLimit(limits.rate) if limits.rate else None
-        self._errands: set[asyncio.Task[Answer]] = set()
+        self._tasks: set[asyncio.Task[Answer]] = set()
 
-    def app(self, extra: Sequence[Route] = ()) -> ASGIApp:
-        """The ASGI application; `extra` routes come before what is only said in other terms."""
+    def app(self, forwards: Sequence[Route] = ()) -> ASGIApp:
+        """The ASGI application; a path that is forwarded is not answered here."""
+        asks = {"chat/completions": Dialect, "completions": Completions, "responses": Responses}
         routes = [
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/v1/models", self.models),
-            Route("/v1/models/{name:path}", self.model),
-            Route("/healthz", self.health),
-            Route("/metrics", self.show_metrics),
-            *extra,
-            Route("/v1/completions", self.completions, methods=["POST"]),
-            Route("/v1/responses", self.responses, methods=["POST"]),
+            *forwards,
+            *(
+                Route(f"/v1/{path}", partial(self._ask, kind), methods=["POST"])
+                for path, kind in asks.items()
+            ),
+            Route("/v1/models", self._models),
+            Route("/v1/models/{name:path}", self._models),
+            Route("/healthz", self._health),
+            Route("/metrics", self._metrics),
         ]
         failures = (Problem, HTTPException, Exception)
-        inside = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, told))
-        return Outside(inside, self.gate, self.metrics)
+        inside = Starlette(
+            routes=routes, exception_handlers=dict.fromkeys(failures, error_response)
+        )
+        return RequestLog(inside, self.admission, self.metrics)
 
     def admit(self, request: Request) -> None:
-        """The key and the rate, for every path but `/healthz`."""
+        """Check the key and the rate; every path but `/healthz` does."""
         client = check_key(request, self.limits.keys)
         if self._rate and request.method == "POST":
             self._rate.take(client)
 
-    async def health(self, request: Request) -> Response:
-        state = "shutting down" if self.gate.closed else "ok"
-        body = {"status": state, "inside": self.gate.inside, "waiting": self.gate.waiting}
-        return json_response(body, 503 if self.gate.closed else 200)
+    async def _health(self, request: Request) -> Response:
+        admission = self.admission
+        state = "shutting down" if admission.closed else "ok"
+        body = {"status": state, "inside": admission.inside, "waiting": admission.waiting}
+        return json_response(body, 503 if admission.closed else 200)
 
-    async def show_metrics(self, request: Request) -> Response:
+    async def _metrics(self, request: Request) -> Response:
         self.admit(request)
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    async def models(self, request: Request) -> Response:
+    async def _models(self, request: Request) -> Response:
+        """The list, or the one model that the path names."""
         self.admit(request)
-        async with self.in_time(self.until()):
-            return json_response(await self.backend.models(request.headers))
-
-    async def model(self, request: Request) -> Response:
-        self.admit(request)
-        name = request.path_params["name"]
         async with self.in_time(self.until()):
             listed = await self.backend.models(request.headers)
+        if (name := request.path_params.get("name")) is None:
+            return json_response(listed)
         for model in listed["data"]:
             if model["id"] == name:
                 return json_response(model)
         raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
 
-    async def chat(self, request: Request) -> Response:
-        return await self._ask(request, Dialect)
-
-    async def completions(self, request: Request) -> Response:
-        return await self._ask(request, Completions)
-
-    async def responses(self, request: Request) -> Response:
-        return await self._ask(request, Responses)
-
-    async def _ask(self, request: Request, kind: type[Dialect]) -> Response:
+    async def _ask(self, kind: type[Dialect], request: Request) -> Response:
         until = self.until()
         self.admit(request)
         check_json(request)
-        raw = await read_body(request, self.limits.body_bytes, self.limits.deadline)
-        body = parse_json(raw)
+        body = parse_json(await read_body(request, self.limits))
         try:
             return await self._answered(kind(body, request.headers), request, until)
         except Problem as problem:
@@ -130,17 +101,17 @@ class Service:
     async def _answered(self, dialect: Dialect, request: Request, until: float) -> Response:
         chat = dialect.chat
         headers = self._warned(self.backend.check(chat))
-        errand = Errand(lambda emit: self._work(chat, emit, until))
-        self._errands.add(errand.task)
-        errand.task.add_done_callback(self._count)
-        first = await errand.first(request.receive)
+        flight = InFlight(lambda emit: self._work(chat, emit, until))
+        self._tasks.add(flight.task)
+        flight.task.add_done_callback(self._count)
+        first = await flight.first(request.receive)
         if first is None:  # no stream, or none yet: a status can still tell of a failure
-            return json_response(dialect.whole((await errand.answer()).body), headers=headers)
-        self.metrics.first_chunk(self._since(until))
-        return EventStream(first, errand, until, dialect, headers)
+            return json_response(dialect.whole((await flight.answer()).body), headers=headers)
+        self.metrics.first_chunk.observe(self._since(until))
+        return EventStream(first, flight, until, dialect, headers)
 
     def _warned(self, ignored: list[str]) -> dict[str, str]:
-        """The header that names what is left alone, unless that is to be refused."""
+        """The header that names the ignored fields; a strict server refuses them."""
         if not ignored:
             return {}
         if self.limits.strict:
@@ -150,15 +121,15 @@ class Service:
         return {"x-tacit-ignored": ", ".join(names)}
 
     async def _work(self, chat: Chat, emit: Emit, until: float) -> Answer:
-        async with self.in_time(until), self.gate.place():
+        async with self.in_time(until), self.admission.place():
             answer = await self.backend.answer(chat, emit)
         self.metrics.answered(answer)
-        self.metrics.chat(self._since(until), stream=chat.streams)
+        self.metrics.seconds.labels(str(chat.streams).lower()).observe(self._since(until))
         return answer
 
     @asynccontextmanager
     async def in_time(self, until: float) -> AsyncIterator[None]:
-        """What is inside is given up at a moment of the event loop's clock."""
+        """Give up what is inside at a moment of the event loop's clock."""
         try:
             async with asyncio.timeout_at(until):
                 yield
@@ -167,21 +138,22 @@ class Service:
             raise Problem(504, f"there was no answer within {seconds} seconds") from None
 
     def until(self) -> float:
-        """A request's deadline, if it came now."""
+        """The deadline of a request that arrives now."""
         return asyncio.get_running_loop().time() + self.limits.deadline
 
     def _since(self, until: float) -> float:
         return asyncio.get_running_loop().time() - until + self.limits.deadline
 
     def _count(self, task: asyncio.Task[Answer]) -> None:
-        self._errands.discard(task)
+        self._tasks.discard(task)
         if task.cancelled():
-            self.metrics.failed("given up")
+            self.metrics.failed.labels("given up").inc()
         elif error := task.exception():
-            self.metrics.failed(str(error.status) if isinstance(error, Problem) else "500")
+            why = str(error.status) if isinstance(error, Problem) else "500"
+            self.metrics.failed.labels(why).inc()
 
     def abandon(self) -> int:
-        """Give up what is still under way; whoever waits for it is told."""
-        for task in self._errands:
+        """Cancel what is still under way, and tell its clients; returns how many there were."""
+        for task in self._tasks:
             task.cancel()
-        return len(self._errands)
+        return len(self._tasks)

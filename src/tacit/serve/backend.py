@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tacit.serve.schema import Chat, Json
+from tacit.serve.schema import Chat, Json, account, chunk_head
 from tacit.types import Call
 
 Emit = Callable[[Json], None]
@@ -16,27 +16,41 @@ class Answer:
     """What was answered, and the calls that it took."""
 
     body: Json
-    """The completion, where no stream was asked for; else every chunk was emitted before."""
+    """The whole completion. A client that asked for a stream has been sent all of its chunks."""
     calls: Sequence[Call]
     unhelped: bool = False
-    """Whether the Actor was asked without help, because the Collaborator failed."""
+    """True if the Actor was asked without help because the Collaborator failed."""
 
 
 class Backend(Protocol):
     async def models(self, headers: Mapping[str, str]) -> Json:
-        """What `/v1/models` lists."""
+        """The list at `/v1/models`."""
         ...
 
     def check(self, chat: Chat) -> list[str]:
-        """Refuse, with a Problem, what cannot be answered: before the request waits for a place.
+        """Refuse with a Problem what cannot be answered, before the request waits for a place.
 
-        Returns the fields that will be left alone though they ask for something.
+        Returns the fields that ask for something and will have no effect.
         """
         ...
 
     async def answer(self, chat: Chat, emit: Emit) -> Answer:
-        """Answer, emitting chunks where a stream was asked for. Runs in an asyncio task of its own,
-        which is cancelled when the client goes away."""
+        """Answer, emitting chunks if a stream was asked for.
+
+        Runs in an asyncio task of its own, which is cancelled when the client goes away.
+        """
         ...
 
-    async def close(self) -> None: ...
+
+def finished(
+    chat: Chat, body: Json, calls: Sequence[Call], emit: Emit, *, unhelped: bool = False
+) -> Answer:
+    """Add what `tacit: true` asks for, and end a stream with the chunk that holds the totals."""
+    if chat.fields.tacit:
+        body = body | {"tacit": account(calls)}
+    options = chat.fields.stream_options
+    asked = {"usage": options and options.include_usage, "tacit": chat.fields.tacit}
+    totals = {name: body[name] for name, want in asked.items() if want and body.get(name)}
+    if chat.streams and totals:
+        emit(chunk_head(body) | {"choices": []} | totals)
+    return Answer(body, calls, unhelped)

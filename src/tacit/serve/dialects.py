@@ -1,6 +1,6 @@
 """Three ways to ask for the same: chat completions, and completions and responses in their terms.
 
-A dialect reads a request as a chat completion's and says the answer, or its chunks, in its own way.
+A dialect reads a request as a chat completion's, and writes the answer or its chunks its own way.
 """
 
 import uuid
@@ -9,15 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.serve.problem import Problem
-from tacit.serve.schema import (
-    DONE,
-    MOST_CHOICES,
-    Chat,
-    Json,
-    WireMessage,
-    event,
-    parse_chat,
-)
+from tacit.serve.schema import DONE, MOST_CHOICES, Chat, Json, WireMessage, event, parse_chat
 
 
 class Dialect:
@@ -42,7 +34,7 @@ class Dialect:
         return event(chunk)
 
     def last(self, body: Json) -> bytes:
-        """What ends a stream, given the whole completion."""
+        """The end of a stream, given the whole completion."""
         return DONE
 
     def failure(self, body: Json) -> bytes:
@@ -70,14 +62,18 @@ class Completions(Dialect):
         return "prompt" if name.partition(".")[0] == "messages" else name
 
     def whole(self, body: Json) -> Json:
-        choices = [_text(choice, choice["message"]) for choice in body["choices"]]
-        return self._named(body, choices)
+        return self._translated(body, "message")
 
     def piece(self, chunk: Json) -> bytes:
-        choices = [_text(choice, choice["delta"]) for choice in chunk["choices"]]
-        return event(self._named(chunk, choices))
+        return event(self._translated(chunk, "delta"))
 
-    def _named(self, body: Json, choices: list[Json]) -> Json:
+    def _translated(self, body: Json, said: str) -> Json:
+        """`said`: under which name a choice holds its text."""
+        choices = [
+            {"text": choice[said].get("content") or ""}
+            | {name: choice.get(name) for name in ("index", "logprobs", "finish_reason")}
+            for choice in body["choices"]
+        ]
         name = self.chat.id.replace("chatcmpl-", "cmpl-")
         return body | {"id": name, "object": "text_completion", "choices": choices}
 
@@ -88,7 +84,8 @@ class Responses(Dialect):
     def __init__(self, body: Json, headers: Mapping[str, str]) -> None:
         super().__init__(body, headers)
         self._item = f"msg_{uuid.uuid4().hex}"
-        self._said = 0
+        self._place = {"item_id": self._item, "output_index": 0, "content_index": 0}
+        self._events = 0
         self._text = ""
 
     def read(self, body: Json, headers: Mapping[str, str]) -> Chat:
@@ -99,14 +96,15 @@ class Responses(Dialect):
         given = body.get("text")
         text: Json = given if isinstance(given, dict) else {}
         rest |= {f"text.{name}": value for name, value in text.items() if name != "format"}
-        told = body.get("instructions")
+        told, asked = body.get("instructions"), body.get("input")
         system = [{"role": "system", "content": told}] if told else []
-        asked = {
-            "messages": [*system, *_messages(body.get("input"))],
+        items = asked if isinstance(asked, list) else [_user(asked)]
+        chat = {
+            "messages": [*system, *(_message(item, place) for place, item in enumerate(items))],
             "max_tokens": body.get("max_output_tokens"),
             "response_format": text.get("format"),
         }
-        return parse_chat(rest | asked, headers)
+        return parse_chat(rest | chat, headers)
 
     @staticmethod
     def field(name: str, body: Json) -> str:
@@ -122,12 +120,11 @@ class Responses(Dialect):
         return ".".join(["input", str(int(rest[0]) - told), *rest[1:]])
 
     def whole(self, body: Json) -> Json:
-        choice = body["choices"][0]
+        choice, usage = body["choices"][0], body["usage"]
         cut = choice["finish_reason"] == "length"
         status = "incomplete" if cut else "completed"
-        usage = body["usage"]
         return self._response(status) | {
-            "output": [self._message(choice["message"]["content"], status)],
+            "output": [self._message(status, _part(choice["message"]["content"]))],
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
@@ -140,63 +137,47 @@ class Responses(Dialect):
         }
 
     def piece(self, chunk: Json) -> bytes:
-        begun = b"" if self._said else self._begin()
-        texts = [choice["delta"].get("content") for choice in chunk["choices"]]
-        deltas = [
-            self._event("output_text.delta", self._part() | {"delta": text, "logprobs": []})
-            for text in texts
-            if text
-        ]
-        self._text += "".join(text for text in texts if text)
-        return begun + b"".join(deltas)
+        events = [] if self._events else self._begin()
+        for choice in chunk["choices"]:
+            if text := choice["delta"].get("content"):
+                self._text += text
+                said = self._place | {"delta": text, "logprobs": []}
+                events.append(self._event("output_text.delta", said))
+        return b"".join(events)
 
     def last(self, body: Json) -> bytes:
-        reply, part = self.whole(body), self._part()
+        reply = self.whole(body)
         (item,) = reply["output"]
-        done = {"output_index": 0, "item": item}
-        return b"".join(
-            [
-                self._event("output_text.done", part | {"text": self._text, "logprobs": []}),
-                self._event("content_part.done", part | {"part": item["content"][0]}),
-                self._event("output_item.done", done),
-                self._event(str(reply["status"]), {"response": reply}),
-            ]
-        )
+        done = self._place | {"text": self._text, "logprobs": []}
+        events = [
+            self._event("output_text.done", done),
+            self._event("content_part.done", self._place | {"part": item["content"][0]}),
+            self._event("output_item.done", {"output_index": 0, "item": item}),
+            self._event(str(reply["status"]), {"response": reply}),
+        ]
+        return b"".join(events)
 
     def failure(self, body: Json) -> bytes:
         return self._event("error", body | body["error"] | {"type": "error"})
 
-    def _begin(self) -> bytes:
-        reply = self._response("in_progress")
-        item = self._message("", "in_progress") | {"content": []}
-        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        return b"".join(
-            [
-                self._event("created", {"response": reply}),
-                self._event("in_progress", {"response": reply}),
-                self._event("output_item.added", {"output_index": 0, "item": item}),
-                self._event("content_part.added", self._part() | {"part": part}),
-            ]
-        )
-
-    def _part(self) -> Json:
-        return {"item_id": self._item, "output_index": 0, "content_index": 0}
+    def _begin(self) -> list[bytes]:
+        reply, item = self._response("in_progress"), self._message("in_progress")
+        return [
+            self._event("created", {"response": reply}),
+            self._event("in_progress", {"response": reply}),
+            self._event("output_item.added", {"output_index": 0, "item": item}),
+            self._event("content_part.added", self._place | {"part": _part("")}),
+        ]
 
     def _event(self, name: str, data: Json) -> bytes:
         kind = name if name == "error" else f"response.{name}"
-        numbered = {"type": kind, **data, "sequence_number": self._said}
-        self._said += 1
+        numbered = {"type": kind, **data, "sequence_number": self._events}
+        self._events += 1
         return f"event: {kind}\n".encode() + event(numbered)
 
-    def _message(self, text: str, status: str) -> Json:
-        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-        return {
-            "id": self._item,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": [part],
-        }
+    def _message(self, status: str, *parts: Json) -> Json:
+        head = {"id": self._item, "type": "message", "role": "assistant"}
+        return head | {"status": status, "content": list(parts)}
 
     def _response(self, status: str) -> Json:
         chat = self.chat
@@ -219,23 +200,16 @@ class Responses(Dialect):
         }
 
 
+def _part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
 def _user(text: Any) -> Json:
     return {"role": "user", "content": text}
 
 
-def _text(choice: Json, said: Json) -> Json:
-    kept = {name: choice[name] for name in ("index", "logprobs", "finish_reason")}
-    return {"text": said.get("content") or "", **kept}
-
-
-def _messages(asked: Any) -> list[Any]:
-    """A response's input as messages."""
-    if not isinstance(asked, list):
-        return [_user(asked)]
-    return [_message(item, place) for place, item in enumerate(asked)]
-
-
 def _message(item: Any, place: int) -> Any:
+    """One item of a response's input as a chat message."""
     if not isinstance(item, dict):
         return item
     if item.get("type", "message") != "message":
@@ -243,12 +217,11 @@ def _message(item: Any, place: int) -> Any:
         raise Problem(400, told, param=f"input.{place}.type")
     content = item.get("content")
     if isinstance(content, list):
-        content = [_plain(part) for part in content]
+        content = [_text_part(part) for part in content]
     return {"role": item.get("role"), "content": content}
 
 
-def _plain(part: Any) -> Any:
-    texts = ("input_text", "output_text")
-    if isinstance(part, dict) and part.get("type") in texts:
+def _text_part(part: Any) -> Any:
+    if isinstance(part, dict) and part.get("type") in ("input_text", "output_text"):
         return {"type": "text", "text": part.get("text")}
     return part

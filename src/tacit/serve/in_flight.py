@@ -1,4 +1,4 @@
-"""One chat completion under way: the work, what it emits, and the client who may go away."""
+"""One in-flight request: the work, the chunks it emits, and the client, who may go away."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from tacit.serve.backend import Answer, Emit
 from tacit.serve.dialects import Dialect
-from tacit.serve.outside import log_failure
+from tacit.serve.middleware import log_failure
 from tacit.serve.problem import Problem, retry_later
 from tacit.serve.schema import Json
 
@@ -18,7 +18,7 @@ LAST_WORDS = 5.0
 """Seconds after its deadline in which a stream can still say that it was late."""
 
 
-class Errand:
+class InFlight:
     def __init__(self, work: Callable[[Emit], Awaitable[Answer]]) -> None:
         self.chunks: asyncio.Queue[Json | None] = asyncio.Queue()
         """What the work emits; None when it is over."""
@@ -31,9 +31,9 @@ class Errand:
             self.chunks.put_nowait(None)
 
     async def first(self, receive: Receive) -> Json | None:
-        """The first chunk, or None when the work is over without any.
+        """The first chunk, or None if the work ends without any.
 
-        If the client goes away the work is given up, so that nobody pays for it any longer.
+        If the client goes away the work is cancelled, so that nobody pays for it any longer.
         """
         chunk = asyncio.create_task(self.chunks.get())
         gone = asyncio.create_task(_disconnected(receive))
@@ -50,60 +50,56 @@ class Errand:
             gone.cancel()
 
     async def answer(self) -> Answer:
-        """What the work, which is over, came to."""
+        """The result of the work, which is over."""
         await asyncio.wait({self.task})
         if self.task.cancelled():
             raise retry_later(503, "the server shut down before the answer", 5, "shutting_down")
         return self.task.result()
 
 
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class EventStream(StreamingResponse):
-    """An errand's chunks as server-sent events, its failure as the last of them."""
+    """The chunks as server-sent events; a failure is the last of them."""
 
     def __init__(
-        self, first: Json, errand: Errand, until: float, dialect: Dialect, headers: dict[str, str]
+        self, first: Json, flight: InFlight, until: float, dialect: Dialect, headers: dict[str, str]
     ) -> None:
         super().__init__(
             self._events(first),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers},
         )
-        self._errand = errand
+        self._flight = flight
         self._dialect = dialect
         self._until = until + LAST_WORDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = self._errand.task
-        gone = asyncio.create_task(_disconnected(receive))
-        gone.add_done_callback(lambda gone: gone.cancelled() or task.cancel())
         try:
             async with asyncio.timeout_at(self._until):  # a client that does not read is let go
-                await self.stream_response(send)
+                await super().__call__(scope, receive, send)
         finally:
-            gone.cancel()
-            task.cancel()
+            self._flight.task.cancel()
 
     async def _events(self, first: Json) -> AsyncIterator[bytes]:
+        chunks, over = self._flight.chunks, False
         yield self._dialect.piece(first)
-        over = False
         while not over:
-            batch = [await self._errand.chunks.get()]
-            while not self._errand.chunks.empty():
-                batch.append(self._errand.chunks.get_nowait())
+            batch = [await chunks.get()]
+            while not chunks.empty():
+                batch.append(chunks.get_nowait())
             over = batch[-1] is None
             data = b"".join(self._dialect.piece(chunk) for chunk in batch if chunk is not None)
             yield data + (await self._last() if over else b"")
 
     async def _last(self) -> bytes:
         try:
-            return self._dialect.last((await self._errand.answer()).body)
+            return self._dialect.last((await self._flight.answer()).body)
         except Problem as problem:
             return self._dialect.failure(problem.body())
         except Exception as error:
             log_failure(error)
             return self._dialect.failure(Problem(500, "an internal error").body())
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -16,7 +16,7 @@ _KINDS = {
 
 
 class Problem(TacitError):
-    """An HTTP status with a sentence for the client, who may see it: it holds no secret."""
+    """An HTTP status with a sentence for the client. The sentence never holds a secret."""
 
     def __init__(
         self,
@@ -34,20 +34,15 @@ class Problem(TacitError):
         self.headers = dict(headers or {})
 
     def about(self, param: str) -> "Problem":
-        """The same of a field that the client knows by another name."""
+        """The same problem of a field that the client knows by another name."""
         told = str(self).replace(f"`{self.param}`", f"`{param}`")
         return Problem(self.status, told, param=param, code=self.code, headers=self.headers)
 
     def body(self) -> Any:
-        kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        return {
-            "error": {
-                "message": str(self),
-                "type": _KINDS.get(self.status, kind),
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        usual = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = _KINDS.get(self.status, usual)
+        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
 
 def retry_later(status: int, message: str, seconds: int, code: str) -> Problem:

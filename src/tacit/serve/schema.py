@@ -1,16 +1,18 @@
 """OpenAI's chat completions on the wire: a request checked, a reply or its chunks built.
 
-Only what is needed here is checked; every other field is kept, so that it can be passed on.
+Only the fields that some part of the server reads are checked. Every other field is kept, so that
+it can be passed on.
 """
 
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import Response
 
 from tacit.economy.ledger import ledger
 from tacit.serve.problem import Problem
@@ -30,6 +32,21 @@ class _Lenient(BaseModel):
 class WireMessage(_Lenient):
     role: str
     content: str | list[Json] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text parts. Images have none; half a character, which no model reads, becomes `?`."""
+        text = self.content or ""
+        if isinstance(text, list):
+            parts = [part.get("text") for part in text if part.get("type") == "text"]
+            text = "\n".join(part for part in parts if isinstance(part, str))
+        return text.encode(errors="replace").decode()
+
+    @property
+    def odd_part(self) -> int | None:
+        """The first part that is not text, by its number; None if there is none."""
+        parts = self.content if isinstance(self.content, list) else []
+        return next((n for n, part in enumerate(parts) if part.get("type") != "text"), None)
 
 
 class StreamOptions(_Lenient):
@@ -60,9 +77,9 @@ class Chat:
 
     fields: ChatFields
     body: Json
-    """All that the client sent."""
+    """Everything the client sent."""
     prompts: Sequence[Sequence[WireMessage]]
-    """What is asked: its messages, or those of several prompts at once."""
+    """The messages to answer; several lists if the client sent several prompts at once."""
     headers: Mapping[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -70,13 +87,6 @@ class Chat:
     @property
     def streams(self) -> bool:
         return bool(self.fields.stream)
-
-    def last_fields(self, whole: Json) -> Json:
-        """What a stream's last chunk, which has no choices, holds of the whole completion."""
-        options = self.fields.stream_options
-        wanted = ["usage"] if options and options.include_usage else []
-        wanted += ["tacit"] if self.fields.tacit else []
-        return {name: whole[name] for name in wanted if whole.get(name) is not None}
 
     @property
     def max_tokens(self) -> int | None:
@@ -103,28 +113,23 @@ def parse_json(raw: bytes) -> Json:
 
 
 def parse_chat(body: Json, headers: Mapping[str, str]) -> Chat:
-    """The request of a body, or a Problem that names the field."""
+    """The request of a body, or a Problem that names the field. It never repeats a value."""
     try:
         fields = ChatFields.model_validate(body)
-        return Chat(fields=fields, body=body, headers=headers, prompts=[fields.messages])
-    except ValidationError as error:
-        raise _named(error) from None
+    except ValidationError as errors:
+        error = errors.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(key) for key in error["loc"] if not _is_type(key))
+        wrong = " is required" if error["type"] == "missing" else f": {error['msg'].lower()}"
+        raise Problem(400, f"`{place}`{wrong}", param=place) from None
+    return Chat(fields=fields, body=body, headers=headers, prompts=[fields.messages])
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _named(error: ValidationError) -> Problem:
-    """The first complaint with its field; what the client sent is not repeated."""
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(str(key) for key in first["loc"] if not _is_type(key))
-    said = "is required" if first["type"] == "missing" else f": {first['msg'].lower()}"
-    return Problem(400, f"`{place}`{' ' if said.startswith('is') else ''}{said}", param=place)
-
-
 def _is_type(key: int | str) -> bool:
-    """Whether a part of a place names a member of a union and not a field."""
+    """True if a part of a place names a member of a union and not a field."""
     return isinstance(key, str) and (key == "str" or key.startswith("list["))
 
 
@@ -149,30 +154,56 @@ def completion(chat: Chat, said: Sequence[tuple[str, str]], usage: Usage) -> Jso
         }
         for index, (text, finish) in enumerate(said)
     ]
-    return {
-        "id": chat.id,
-        "object": "chat.completion",
-        "created": chat.created,
-        "model": chat.fields.model,
-        "choices": choices,
-        "usage": usage_json(usage),
-    }
+    return _head(chat, "chat.completion") | {"choices": choices, "usage": usage_json(usage)}
 
 
 def chunk(chat: Chat, delta: Json, finish: str | None = None, index: int = 0) -> Json:
     choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return _head(chat, "chat.completion.chunk") | {"choices": [choice]}
+
+
+def _head(chat: Chat, kind: str) -> Json:
+    return {"id": chat.id, "object": kind, "created": chat.created, "model": chat.fields.model}
+
+
+def chunks_of(reply: Json) -> Iterator[Json]:
+    """A whole reply as the chunks of a stream."""
+    for choice in reply["choices"]:
+        delta = {name: value for name, value in choice["message"].items() if value is not None}
+        if tools := delta.get("tool_calls"):
+            delta["tool_calls"] = [{"index": i, **tool} for i, tool in enumerate(tools)]
+        for part, finish in ((delta, None), ({}, choice.get("finish_reason"))):
+            piece = {"index": choice.get("index", 0), "delta": part, "finish_reason": finish}
+            yield chunk_head(reply) | {"choices": [piece]}
+
+
+def chunk_head(reply: Json) -> Json:
+    """What every chunk of a reply shares."""
+    whole = ("choices", "usage", "tacit")
+    head = {name: value for name, value in reply.items() if name not in whole}
+    return head | {"object": "chat.completion.chunk"}
+
+
+def account(calls: Sequence[Call]) -> Json:
+    """What `tacit: true` adds to a reply: who said what, and who spent what."""
+    said = ("agent", "part", "round", "model", "text", "silent", "version")
+    spent = ("agent", "model", "calls", "turns")
     return {
-        "id": chat.id,
-        "object": "chat.completion.chunk",
-        "created": chat.created,
-        "model": chat.fields.model,
-        "choices": [choice],
+        "conversation": [
+            {name: getattr(call, name) for name in said}
+            | {"finish_reason": FINISH[call.stop], "usage": usage_json(call.usage)}
+            for call in calls
+        ],
+        "ledger": [
+            {name: getattr(row, name) for name in spent} | {"usage": usage_json(row.usage)}
+            for row in ledger([Episode(task_id="", sample=0, calls=tuple(calls))])
+        ],
     }
 
 
-def event(data: Json) -> bytes:
-    """One server-sent event."""
-    return b"data: " + encoded(data) + b"\n\n"
+def models_json(names: Sequence[str], created: int) -> Json:
+    ours = {"object": "model", "created": created, "owned_by": "tacit"}
+    return {"object": "list", "data": [{"id": name, **ours} for name in names]}
 
 
 def encoded(data: Any) -> bytes:
@@ -180,40 +211,12 @@ def encoded(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def account(calls: Sequence[Call]) -> Json:
-    """What `tacit: true` adds to a reply: who said what, and who spent what."""
-    rows = ledger([Episode(task_id="", sample=0, calls=tuple(calls))])
-    return {
-        "conversation": [
-            {
-                "agent": call.agent,
-                "part": call.part,
-                "round": call.round,
-                "model": call.model,
-                "text": call.text,
-                "silent": call.silent,
-                "finish_reason": FINISH[call.stop],
-                "version": call.version,
-                "usage": usage_json(call.usage),
-            }
-            for call in calls
-        ],
-        "ledger": [
-            {
-                "agent": row.agent,
-                "model": row.model,
-                "calls": row.calls,
-                "turns": row.turns,
-                "usage": usage_json(row.usage),
-            }
-            for row in rows
-        ],
-    }
+def event(data: Json) -> bytes:
+    """One server-sent event."""
+    return b"data: " + encoded(data) + b"\n\n"
 
 
-def models_json(names: Sequence[str], created: int) -> Json:
-    return {"object": "list", "data": [model_json(name, created) for name in names]}
-
-
-def model_json(name: str, created: int) -> Json:
-    return {"id": name, "object": "model", "created": created, "owned_by": "tacit"}
+def json_response(
+    body: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(encoded(body), status, headers, media_type="application/json")

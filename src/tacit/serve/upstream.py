@@ -1,33 +1,29 @@
 """The Actor's own server, asked over HTTP as the client would have asked it.
 
 Nothing is retried here: the client knows best how patient it is. The server's refusals come back
-with its own status and words.
+with its own status and words; a reply that makes no sense is a Problem with status 502.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
 
 import httpx2
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import StreamingResponse
 
+from tacit.engine.base import Completion
 from tacit.errors import ConfigError
 from tacit.serve.problem import Problem
-from tacit.serve.reply import check_models
 from tacit.serve.schema import Json, encoded
+from tacit.types import MOST_TOKENS, Stop, Usage
 
 CONNECT_SECONDS = 10.0
 _OF_ONE_HOP = {
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "proxy-authenticate",
-    "proxy-authorization",
-}
+    "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+    "proxy-authenticate", "proxy-authorization",
+}  # fmt: skip
 _OURS = _OF_ONE_HOP | {"host", "content-length", "authorization", "accept-encoding", "expect"}
 """Request headers that are ours to set."""
 
@@ -45,7 +41,7 @@ class Refusal(Problem):
 
 class Upstream:
     def __init__(self, url: str, key: str | None, *, pass_keys: bool) -> None:
-        """`key`: what the Actor's server is shown; without one, the client's own if `pass_keys`."""
+        """`key` is shown to the Actor's server; without one, the client's own if `pass_keys`."""
         self.url = url.rstrip("/")
         if not _is_url(self.url):
             raise ConfigError(f"--actor-url: `{url}` is no URL; write it as https://host/v1")
@@ -63,86 +59,72 @@ class Upstream:
 
     async def ask(self, body: Json, headers: Mapping[str, str]) -> Json:
         """A whole completion."""
-        async with self._asked("POST", "chat/completions", headers, body) as reply:
-            return await _object(reply)
+        async with self._asked("POST", "chat/completions", headers, encoded(body)) as reply:
+            return _object(await reply.aread())
 
     async def stream(self, body: Json, headers: Mapping[str, str]) -> AsyncIterator[Json]:
-        """The chunks of a stream; a server that answers in one piece gives that piece."""
-        async with self._asked("POST", "chat/completions", headers, body) as reply:
+        """The chunks of a stream; a server that does not stream yields its whole completion."""
+        async with self._asked("POST", "chat/completions", headers, encoded(body)) as reply:
             if "event-stream" not in reply.headers.get("content-type", ""):
-                yield await _object(reply)
+                yield _object(await reply.aread())
                 return
             async for line in reply.aiter_lines():
                 data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
                 if data == "[DONE]":
                     return
                 if data:
-                    yield _parsed(data)
-            raise Problem(502, "the Actor's stream broke off", code="actor_failed")
+                    yield _object(data)
+            raise failed("the Actor's stream broke off")
 
     async def models(self, headers: Mapping[str, str]) -> Json:
         async with self._asked("GET", "models", headers) as reply:
-            listed = await _object(reply)
-        check_models(listed)
+            listed = _object(await reply.aread())
+        checked(_Models, listed)
         return listed
 
     @asynccontextmanager
     async def passed_on(
         self, path: str, headers: Mapping[str, str], body: bytes
     ) -> AsyncIterator[StreamingResponse]:
-        """Any other request; its reply is to be passed on as it comes, refusals too."""
-        with _failures():
-            reply = await self._send("POST", path, headers, body)
-            try:
-                kept = {k: v for k, v in reply.headers.items() if k.lower() not in _OF_ONE_HOP}
-                yield StreamingResponse(reply.aiter_raw(), reply.status_code, kept)
-            finally:
-                await reply.aclose()
+        """The reply to any other request, to be passed on as it comes, refusals included."""
+        async with self._sent("POST", path, headers, body) as reply:
+            kept = {k: v for k, v in reply.headers.items() if k.lower() not in _OF_ONE_HOP}
+            yield StreamingResponse(reply.aiter_raw(), reply.status_code, kept)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     @asynccontextmanager
     async def _asked(
-        self, method: str, path: str, headers: Mapping[str, str], body: Json | None = None
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """A reply that is not a refusal; whatever breaks while it is read is a Problem."""
-        content = None if body is None else encoded(body)
-        with _failures():
-            reply = await self._send(method, path, headers, content)
-            try:
-                if reply.status_code >= 400:
-                    raise await _refusal(reply)
-                yield reply
-            finally:
-                await reply.aclose()
+        """A reply that is not a refusal."""
+        async with self._sent(method, path, headers, body) as reply:
+            if reply.status_code >= 400:
+                raise await _refusal(reply)
+            yield reply
 
-    async def _send(
+    @asynccontextmanager
+    async def _sent(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
-    ) -> httpx2.Response:
+    ) -> AsyncIterator[httpx2.Response]:
+        """Any reply. What breaks on the way is a Problem, in a sentence without the address."""
         kept = {name: value for name, value in headers.items() if name.lower() not in _OURS}
         if self._key:
             kept["authorization"] = f"Bearer {self._key}"
         elif self._pass_keys and "authorization" in headers:
             kept["authorization"] = headers["authorization"]
         kept["accept-encoding"] = "identity"
-        request = self._client.build_request(
-            method, f"{self.url}/{path}", headers=kept, content=body
-        )
-        return await self._client.send(request, stream=True)
+        url = f"{self.url}/{path}"
+        try:
+            async with self._client.stream(method, url, headers=kept, content=body) as reply:
+                yield reply
+        except httpx2.RequestError as error:
+            raise failed(f"the Actor cannot be asked ({type(error).__name__})") from error
 
 
-async def _refusal(reply: httpx2.Response) -> Refusal:
-    wait = reply.headers.get("retry-after")
-    try:
-        said = json.loads(await reply.aread())
-    except (ValueError, RecursionError):
-        said = None
-    return Refusal(
-        reply.status_code if reply.status_code < 600 else 502,
-        said,
-        {"retry-after": wait} if wait else {},
-    )
+def failed(sentence: str) -> Problem:
+    return Problem(502, sentence, code="actor_failed")
 
 
 def _is_url(url: str) -> bool:
@@ -153,25 +135,95 @@ def _is_url(url: str) -> bool:
     return parsed.scheme in ("http", "https") and bool(parsed.host)
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Whatever breaks between here and the Actor's server, in a sentence without its address."""
-    try:
-        yield
-    except httpx2.RequestError as error:
-        kind = type(error).__name__
-        raise Problem(502, f"the Actor cannot be asked ({kind})", code="actor_failed") from error
+async def _refusal(reply: httpx2.Response) -> Refusal:
+    wait = reply.headers.get("retry-after")
+    status = reply.status_code if reply.status_code < 600 else 502
+    return Refusal(status, _parsed(await reply.aread()), {"retry-after": wait} if wait else {})
 
 
-async def _object(reply: httpx2.Response) -> Json:
-    return _parsed(await reply.aread())
-
-
-def _parsed(data: bytes | str) -> Json:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
+def _object(data: bytes | str) -> Json:
+    value = _parsed(data)
     if not isinstance(value, dict):
-        raise Problem(502, "the Actor's server did not answer with JSON", code="actor_failed")
+        raise failed("the Actor's server did not answer with JSON")
     return value
+
+
+def _parsed(data: bytes | str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)] | None
+Read = TypeVar("Read", bound=BaseModel)
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class _Usage(_Read):
+    prompt: Tokens = Field(None, alias="prompt_tokens")
+    generated: Tokens = Field(None, alias="completion_tokens")
+    cached: Tokens = Field(
+        None, validation_alias=AliasPath("prompt_tokens_details", "cached_tokens")
+    )
+    reasoning: Tokens = Field(
+        None, validation_alias=AliasPath("completion_tokens_details", "reasoning_tokens")
+    )
+
+
+class _Message(_Read):
+    content: Any = None
+    tool_calls: list[Json] | None = None
+
+
+class _Delta(_Read):
+    content: str | None = None
+
+
+class _Choice(_Read):
+    index: int | None = None
+    message: _Message | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class Reply(_Read):
+    """A completion, or a chunk of one."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    model: Any = None
+
+
+class _Model(_Read):
+    id: str
+
+
+class _Models(_Read):
+    data: list[_Model] = []
+
+
+def checked(kind: type[Read], reply: Json) -> Read:
+    try:
+        return kind.model_validate(reply)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
+        raise failed(f"the Actor's answer makes no sense at `{place}`") from None
+
+
+def completion_of(reply: Json) -> Completion:
+    whole = checked(Reply, reply)
+    choices = whole.choices or []
+    if not choices or any(choice.message is None for choice in choices):
+        raise failed("the Actor's answer makes no sense at `choices`")
+    text = choices[0].message and choices[0].message.content
+    counts = whole.usage.model_dump() if whole.usage else {}
+    return Completion(
+        text=text.encode(errors="replace").decode() if isinstance(text, str) else "",
+        stop=Stop.LENGTH if choices[0].finish_reason == "length" else Stop.EOS,
+        usage=Usage(**{name: count or 0 for name, count in counts.items()}),
+        model=str(whole.model or ""),
+    )

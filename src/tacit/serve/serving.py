@@ -11,20 +11,20 @@ from pathlib import Path
 from tacit.cli.tables import err
 from tacit.config import Config
 from tacit.engine.base import Engine
+from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, DataError
 from tacit.report.loopback import is_loopback
 from tacit.run.opening import answer_form_of, open_engines
-from tacit.serve.actor import ActorEngine
-from tacit.serve.app import Limits, Service
-from tacit.serve.keys import keys_from
+from tacit.serve.admission import Limits, keys_from
+from tacit.serve.app import Service
+from tacit.serve.http_server import BACKLOG, bind, run
 from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
-from tacit.serve.server import BACKLOG, bind, run
-from tacit.serve.team import TeamBackend
+from tacit.serve.team_backend import TeamBackend
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster, build_roster, check_team
 
 SHARE_OF_DEADLINE = 0.8
-"""Of a request's deadline, how long a model behind a URL is waited for."""
+"""The part of a request's deadline after which a model behind a URL is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class ServeOptions:
 
 
 async def run_serve(config: Config, options: ServeOptions, trained: Path | None) -> None:
-    """Serve a config's team, with a run's trained weights where there is one."""
+    """Serve a config's team, with a run's trained weights if there is one."""
     if config.team is None:
         raise ConfigError("`tacit serve` serves the config's `team:`, and there is none: add it")
     team = config.team
@@ -67,9 +67,9 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
             stack.push_async_callback(upstream.close)
             foreign = config.model_copy(update={"team": with_foreign_actor(team)})
             sock = bind(options.host, options.port)
+            seat: dict[str, Engine] = {ACTOR: ScriptedEngine(())}  # nobody: requests bring a Relay
+            roster = await stack.enter_async_context(open_roster(foreign, trained, seat))
             model = options.actor_model or config.model_named(team.agents[ACTOR].model).model
-            given: dict[str, Engine] = {ACTOR: ActorEngine(model or ACTOR)}
-            roster = await stack.enter_async_context(open_roster(foreign, trained, given))
             proxy = ProxyBackend(name, roster, upstream, model)
             service = Service(proxy, limits)
             app = service.app(proxy.routes(service))
@@ -77,11 +77,11 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         sock.listen(BACKLOG)  # whoever reads the next line can connect
         _say_where(name, sock, options, bool(limits.keys))
         await run(service, app, sock, options.grace)
-    err.print("stopped", highlight=False)
+    err.print("stopped")
 
 
 def within_deadline(config: Config, limits: Limits) -> Config:
-    """Models behind a URL are given up before the client is, who then hears what they said."""
+    """Give up models behind a URL before the client's deadline, so that it hears why."""
     longest = SHARE_OF_DEADLINE * limits.deadline
     models = {
         name: model.model_copy(update={"deadline": min(model.deadline, longest)})
@@ -94,7 +94,7 @@ def within_deadline(config: Config, limits: Limits) -> Config:
 async def open_roster(
     config: Config, trained: Path | None, given: dict[str, Engine]
 ) -> AsyncIterator[Roster]:
-    """The config's team in its seats; `given` speaks for its roles instead of their own models."""
+    """The config's team in its seats; for roles in `given` no model is loaded."""
     assert config.team is not None
     if trained is not None:
         from tacit.learn.weights import open_trained
@@ -110,7 +110,7 @@ async def open_roster(
 
 
 def _check_together(options: ServeOptions) -> None:
-    """Options that would have no effect beside the others."""
+    """Refuse options that would have no effect beside the others."""
     if options.actor_url is None and options.actor_model is not None:
         raise ConfigError("--actor-model names a model of the server at --actor-url: give both")
     if options.actor_url is not None and options.instruction is not None:
@@ -132,7 +132,7 @@ def _keys(options: ServeOptions) -> tuple[str, ...]:
 
 
 def _instruction(config: Config, options: ServeOptions) -> str:
-    """How answers are to be given: as in the tasks that the team was made for."""
+    """How to answer: as in the tasks that the team was made for, unless an option says it."""
     if options.instruction is not None:
         return options.instruction
     try:
@@ -142,7 +142,7 @@ def _instruction(config: Config, options: ServeOptions) -> str:
 
 
 def _upstream(url: str, options: ServeOptions, keyed: bool) -> Upstream:
-    """A client's own key goes on to the Actor only where it is not ours."""
+    """A client's key goes on to the Actor only if it is not a key of ours."""
     key = os.environ.get(options.actor_key_env)
     if keyed and not key:
         raise ConfigError(
@@ -166,5 +166,4 @@ def _say_where(name: str, sock: socket.socket, options: ServeOptions, keyed: boo
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
     key = f"with a key of {options.key_env}" if keyed else "without a key"
     before = f" in front of {options.actor_url}" if options.actor_url else ""
-    said = f"serving {name}{before} at {url}, {key}"
-    err.print(said, highlight=False, markup=False, soft_wrap=True)
+    err.print(f"serving {name}{before} at {url}, {key}", soft_wrap=True)

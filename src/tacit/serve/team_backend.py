@@ -1,8 +1,8 @@
 """A team as one model: its question goes in, its answer comes out, its tokens are all counted.
 
-Client settings reach the call that gives the answer, where the topology names one (`final=True`);
-helpers speak as they were trained. What a team cannot do is refused by name; fields that are left
-alone are named to the client.
+Client settings reach the call that gives the answer, if the topology names one (`final=True`);
+helpers speak as they were trained. A field that a team cannot honour is refused by name, and the
+client is told which other fields are ignored.
 """
 
 import asyncio
@@ -13,21 +13,11 @@ from typing import Any
 
 from tacit.errors import EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
-from tacit.serve.backend import Answer, Emit
-from tacit.serve.conversation import question_of
-from tacit.serve.outside import log_failure
+from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.conversation import check_messages, question_of
+from tacit.serve.middleware import log_failure
 from tacit.serve.problem import Problem
-from tacit.serve.schema import (
-    FINISH,
-    Chat,
-    ChatFields,
-    Json,
-    WireMessage,
-    account,
-    chunk,
-    completion,
-    models_json,
-)
+from tacit.serve.schema import FINISH, Chat, ChatFields, Json, chunk, completion, models_json
 from tacit.team.roster import Roster
 from tacit.team.team import Answering, Setting
 from tacit.types import Call, Message, Stop, Task, Usage
@@ -50,25 +40,18 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "conversation": (),
     "background": (False,),
 }
-"""What would change the answer but a team cannot do, and the values that ask for nothing."""
+"""Fields that would change the answer in a way a team cannot → the values that ask for nothing."""
 
 INDIFFERENT = {
-    "metadata",
-    "parallel_tool_calls",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "tool_choice",
-    "user",
-}
-"""What no answer depends on where there are no tools."""
+    "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention",
+    "safety_identifier", "service_tier", "store", "tool_choice", "user",
+}  # fmt: skip
+"""Fields on which no answer depends as long as there are no tools."""
 
 
 class TeamBackend:
     def __init__(self, name: str, roster: Roster, instruction: str) -> None:
-        """`instruction`: how the answer must be given, as the team's tasks had it."""
+        """`instruction`: how the answer must be given, as in the team's tasks."""
         self._name = name
         self._roster = roster
         self._instruction = instruction
@@ -78,56 +61,48 @@ class TeamBackend:
         return models_json([self._name], self._opened)
 
     def check(self, chat: Chat) -> list[str]:
-        if chat.fields.model != self._name:
-            hint = did_you_mean(chat.fields.model, [self._name])
-            raise Problem(
-                404,
-                f"there is no model `{chat.fields.model}`; {hint}",
-                param="model",
-                code="model_not_found",
-            )
-        for field, nothing in UNSUPPORTED.items():
-            if asks_for_more(chat.body.get(field), nothing):
-                raise Problem(400, f"`{field}` is not supported by a team", param=field)
+        model = chat.fields.model
+        if model != self._name:
+            told = f"there is no model `{model}`; {did_you_mean(model, [self._name])}"
+            raise Problem(404, told, param="model", code="model_not_found")
+        if field := unsupported(chat, UNSUPPORTED):
+            raise Problem(400, f"`{field}` is not supported by a team", param=field)
         if len(chat.stops) > 16 or any(len(stop) > 1000 for stop in chat.stops):
             told = "`stop` may be at most 16 texts of at most 1,000 characters each"
             raise Problem(400, told, param="stop")
         for messages in chat.prompts:
-            _check_messages(messages)
+            check_messages(messages)
         return _ignored(chat)
 
     async def answer(self, chat: Chat, emit: Emit) -> Answer:
-        """Each prompt is answered as often as it is asked for, all at once."""
+        """Answer each prompt as often as it is asked for, all at once."""
         seed = secrets.randbits(63) if chat.fields.seed is None else chat.fields.seed
         asked = [(p, sample) for p in chat.prompts for sample in range(chat.fields.n or 1)]
-        said = [_Said(chat, emit, index) for index in range(len(asked))]
+        choices = [_Choice(chat, emit, index) for index in range(len(asked))]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self._play(question_of(messages), one, seed, sample))
-                    for one, (messages, sample) in zip(said, asked, strict=True)
+                    group.create_task(self._play(question_of(messages), choice, seed, sample))
+                    for choice, (messages, sample) in zip(choices, asked, strict=True)
                 ]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        calls = tuple(call for task in tasks for call in task.result())
-        body = completion(chat, [(one.text, one.finish) for one in said], _usage(calls))
-        body |= {"tacit": account(calls)} if chat.fields.tacit else {}
-        if chat.streams and (last := chat.last_fields(body)):
-            emit(chunk(chat, {}) | {"choices": []} | last)
-        return Answer(body, calls)
+        calls = [call for task in tasks for call in task.result()]
+        usage = sum((call.usage for call in calls), Usage())
+        body = completion(chat, [(choice.text, choice.finish) for choice in choices], usage)
+        return finished(chat, body, calls, emit)
 
-    async def _play(self, question: str, said: "_Said", seed: int, sample: int) -> list[Call]:
+    async def _play(self, question: str, choice: "_Choice", seed: int, sample: int) -> list[Call]:
         task = Task(
             id="serve", question=question, answer="", grader="", instruction=self._instruction
         )
-        setting = Setting(seed=seed, sample=sample, answering=said.answering())
+        setting = Setting(seed=seed, sample=sample, answering=choice.answering())
         team = self._roster.seat(task, setting)
         try:
             message = await self._roster.play(team)
         except PromptTooLong as error:
-            raise Problem(
-                400, str(error), param="messages", code="context_length_exceeded"
-            ) from error
+            code = "context_length_exceeded"
+            raise Problem(400, str(error), param="messages", code=code) from error
         except EngineError as error:
             raise Problem(502, str(error), code="model_failed") from error
         except TopologyError as error:
@@ -135,23 +110,20 @@ class TeamBackend:
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
             reason = f"the team's topology failed: {error.place}"
             raise Problem(502, reason, code="team_failed") from error
-        said.end(message.text, _finish(message, team.whole.calls))
+        choice.end(message.text, _finish(message, team.whole.calls))
         return team.whole.calls
 
-    async def close(self) -> None:
-        """The engines belong to whoever opened them."""
 
-
-class _Said:
-    """One choice: what a stream's client has heard of it so far, and how it ended."""
+class _Choice:
+    """One answer: what a streaming client has been sent of it so far, and how it ended."""
 
     def __init__(self, chat: Chat, emit: Emit, index: int) -> None:
         self.text, self.finish = "", ""
         self._chat = chat
         self._emit = emit
         self._index = index
-        self._said = ""
-        """What the team said, beyond a stop or what may become one."""
+        self._heard = ""
+        """What the team has said, including a stop and what may become one."""
 
     def answering(self) -> Answering:
         fields = self._chat.fields
@@ -159,17 +131,16 @@ class _Said:
             temperature=fields.temperature,
             top_p=fields.top_p,
             max_tokens=self._chat.max_tokens,
-            on_text=self.hear if self._chat.streams else None,
+            on_text=self._hear if self._chat.streams else None,
         )
 
-    def hear(self, piece: str) -> None:
-        if not self._said:
-            self._tell({"role": "assistant", "content": ""})
-        self._said += piece
-        self._tell_more(before_stop(self._said, self._chat.stops, ended=False))
+    def _hear(self, piece: str) -> None:
+        self._begin()
+        self._heard += piece
+        self._tell_more(before_stop(self._heard, self._chat.stops, ended=False))
 
     def end(self, whole: str, finish: str) -> None:
-        """Say what is left, and why it ended."""
+        """Send the rest, and why it ended."""
         text = before_stop(whole, self._chat.stops, ended=True)
         self.finish = finish if text == whole else FINISH[Stop.EOS]
         if not self._chat.streams:
@@ -177,10 +148,13 @@ class _Said:
             return
         if not text.startswith(self.text):
             raise Problem(500, "the topology announced another answer than it gave")
-        if not self._said:
-            self._tell({"role": "assistant", "content": ""})
+        self._begin()
         self._tell_more(text)
         self._tell({}, self.finish)
+
+    def _begin(self) -> None:
+        if not self._heard:
+            self._tell({"role": "assistant", "content": ""})
 
     def _tell_more(self, text: str) -> None:
         if more := text[len(self.text) :]:
@@ -192,7 +166,10 @@ class _Said:
 
 
 def before_stop(text: str, stops: Sequence[str], *, ended: bool) -> str:
-    """The text up to the stop that ends first, and while it goes on, up to what may become one."""
+    """The text before the stop that ends first.
+
+    While the text goes on, also without an ending that may become a stop.
+    """
     found = [(place + len(stop), place) for stop in stops if (place := text.find(stop)) >= 0]
     if found or ended:
         return text[: min(found, default=(0, len(text)))[1]]
@@ -200,34 +177,20 @@ def before_stop(text: str, stops: Sequence[str], *, ended: bool) -> str:
 
 
 def _begun(text: str, stop: str) -> int:
-    """How much of a stop the text ends with."""
+    """How many characters of a stop the text ends with."""
     lengths = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((length for length in lengths if text.endswith(stop[:length])), 0)
 
 
-def asks_for_more(value: Any, nothing: tuple[Any, ...]) -> bool:
-    """Whether a field's value is none of those that ask for nothing; 0 is not False."""
-    kind = isinstance(value, bool)
-    return value is not None and all(
-        value != one or kind != isinstance(one, bool) for one in nothing
-    )
+def unsupported(chat: Chat, fields: Mapping[str, tuple[Any, ...]]) -> str | None:
+    """The first of the fields whose value asks for something; 0 does not count as False."""
 
+    def asks(value: Any, nothing: tuple[Any, ...]) -> bool:
+        kind = isinstance(value, bool)
+        same = (value == one and kind == isinstance(one, bool) for one in nothing)
+        return value is not None and not any(same)
 
-def _check_messages(messages: Sequence[WireMessage]) -> None:
-    """A team reads words only, and answers the user."""
-    for place, message in enumerate(messages):
-        parts = message.content if isinstance(message.content, list) else []
-        for number, part in enumerate(parts):
-            if part.get("type") != "text":
-                raise Problem(
-                    400,
-                    "a team reads text only",
-                    param=f"messages.{place}.content.{number}.type",
-                )
-    question_of(messages)
-    if messages[-1].role != "user":
-        told = f"a team answers the user, and the last message is of role `{messages[-1].role}`"
-        raise Problem(400, told, param=f"messages.{len(messages) - 1}.role")
+    return next((f for f, nothing in fields.items() if asks(chat.body.get(f), nothing)), None)
 
 
 def _ignored(chat: Chat) -> list[str]:
@@ -248,7 +211,3 @@ def _finish(answer: Message, calls: Sequence[Call]) -> str:
     """Why the call that gave the answer ended."""
     stops = [c.stop for c in calls if c.agent == answer.agent and c.text == answer.text]
     return FINISH[stops[-1] if stops else Stop.EOS]
-
-
-def _usage(calls: tuple[Call, ...]) -> Usage:
-    return sum((call.usage for call in calls), Usage())

@@ -23,12 +23,10 @@ from tacit.config import TeamConfig
 from tacit.engine.base import Completion, Request
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import PromptTooLong
-from tacit.serve.actor import ActorEngine
-from tacit.serve.app import Limits
-from tacit.serve.keys import RateLimit
+from tacit.serve.admission import Limits, RateLimit
 from tacit.serve.problem import Problem
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
-from tacit.serve.team import TeamBackend, before_stop
+from tacit.serve.team_backend import TeamBackend, before_stop
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster, build_roster
 from tests.helpers.scripted_teams import SILENT, TASK, scripted
@@ -797,7 +795,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
     with running(solo(held), Limits(places=2, waiting=3)) as server, ThreadPoolExecutor(8) as pool:
         accepted = [pool.submit(server.post) for _ in range(5)]
         held.until(asked=2)
-        while server.service.gate.inside < 5:
+        while server.service.admission.inside < 5:
             time.sleep(0.01)
         refused = server.post(asked(stream=True))
         assert refused.status_code == 429
@@ -850,7 +848,7 @@ def test_a_team_that_is_late_is_given_up_at_the_deadline() -> None:
         assert late.status_code == 504
         assert "within 0.3 seconds" in late.json()["error"]["message"]
         held.until(cancelled=1)
-        assert server.service.gate.inside == 0
+        assert server.service.admission.inside == 0
 
 
 def test_a_stream_that_is_late_says_so_in_its_last_event() -> None:
@@ -890,7 +888,7 @@ def test_words_are_heard_while_the_rest_is_still_to_come() -> None:
     ):
         lines = (line for line in reply.iter_lines() if line)
         first = [next(lines) for _ in range(2)]
-        assert '"content":"It"' in first[1] and server.service.gate.inside == 1
+        assert '"content":"It"' in first[1] and server.service.admission.inside == 1
         tells.held.let()
         *_, last = lines
         assert last == "data: [DONE]"
@@ -901,7 +899,7 @@ def hinted(url: str) -> ProxyBackend:
     team = TeamConfig.model_validate(
         {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
     )
-    engines = {"hinter": ScriptedEngine(lambda request: SILENT), "actor": ActorEngine("team")}
+    engines = {"hinter": ScriptedEngine(lambda request: SILENT), "actor": ScriptedEngine(())}
     roster = build_roster(with_foreign_actor(team), engines)
     return ProxyBackend("proxy", roster, Upstream(url, None, pass_keys=True), None)
 
@@ -954,7 +952,7 @@ def test_a_bug_is_told_with_its_place_but_not_its_words_in_reply_or_log(
     else:
         assert reply.status_code == 502 and told["code"] == "team_failed"
         assert re.fullmatch(
-            r"the team's topology failed: test_serve.py, line \d+: KeyError", told["message"]
+            r"the team's topology failed: test_app.py, line \d+: KeyError", told["message"]
         )
     assert "failed with KeyError at" in caplog.text and "in broken" in caplog.text
     assert "a secret" not in caplog.text.replace('f"a secret: {task.question}"', "")
@@ -979,10 +977,10 @@ def test_stopping_finishes_what_was_accepted_and_refuses_the_rest() -> None:
     held = Held()
     with running(solo(held), Limits(places=2, waiting=9)) as server, ThreadPoolExecutor(8) as pool:
         accepted = [pool.submit(server.post, asked(stream=n % 2 == 0)) for n in range(4)]
-        while server.service.gate.inside < 4:
+        while server.service.admission.inside < 4:
             time.sleep(0.01)
         server.stop()
-        while not server.service.gate.closed:
+        while not server.service.admission.closed:
             time.sleep(0.01)
         refused = server.post()
         assert refused.status_code == 503 and refused.headers["connection"] == "close"

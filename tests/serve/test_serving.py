@@ -18,8 +18,8 @@ import httpx2
 import pytest
 
 from tacit.config.file import parse_config
-from tacit.serve.app import Limits
-from tacit.serve.command import within_deadline
+from tacit.serve.admission import Limits
+from tacit.serve.serving import within_deadline
 from tacit.tasks import BENCHMARKS, answer_form, find_benchmark, load_tasks
 from tests.helpers.load import Told, load
 from tests.helpers.serving import log_of, served
@@ -202,7 +202,7 @@ def test_soak_64_streaming_clients_for_two_minutes(tmp_path: Path) -> None:
     found = soak(tmp_path, clients=64, seconds=120)
     result = {
         "what": "streaming clients on the untrained pocket-hint team, each asking again at once",
-        "command": "pytest -m soak tests/test_serve_command.py",
+        "command": "pytest -m soak tests/serve/test_serving.py",
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "transformers", "starlette", "uvicorn")},

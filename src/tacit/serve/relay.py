@@ -1,0 +1,135 @@
+"""The Actor's seat in front of a server of the user's own: one client's request, relayed.
+
+The request goes on unchanged, with the team's words added after its last user message.
+"""
+
+from tacit.engine.base import Completion, Request
+from tacit.errors import TacitError
+from tacit.serve.backend import Emit
+from tacit.serve.conversation import last_user
+from tacit.serve.problem import Problem
+from tacit.serve.schema import Chat, Json, chunks_of
+from tacit.serve.upstream import Refusal, Reply, Upstream, checked, completion_of, failed
+from tacit.types import ChatMessage
+
+
+class CallsTools(TacitError):
+    """The Actor calls tools: its reply is the answer, whoever was to speak next."""
+
+    def __init__(self, completion: Completion) -> None:
+        super().__init__("the Actor calls tools")
+        self.completion = completion
+
+
+class Relay:
+    """An engine for one request. It asks the Actor's server, and keeps what came back."""
+
+    policy = ""
+
+    def __init__(self, chat: Chat, emit: Emit, upstream: Upstream, model: str) -> None:
+        """`model`: the Actor's name in the ledger."""
+        self.model = model
+        self.question = ""
+        """The client's question, as the team was told it."""
+        self.streamed = False
+        """True once the client has been sent something."""
+        self._chat = chat
+        self._emit = emit
+        self._upstream = upstream
+        self._replies: list[tuple[str, Json]] = []
+
+    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+        return ()
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return ()
+
+    async def generate(self, request: Request) -> Completion:
+        added = _added(request, self.question)
+        return await self.ask(added, final=request.on_text is not None)
+
+    async def close(self) -> None:
+        """The connection belongs to whoever opened it."""
+
+    async def ask(self, added: str = "", *, final: bool = True) -> Completion:
+        """`final`: the reply is the answer, so a client who wants a stream is sent it at once."""
+        body = self._body(added)
+        if final and self._chat.streams:
+            return await self._stream(body)
+        reply = await self._upstream.ask(body, self._chat.headers)
+        completion = self._keep(reply)
+        if not final and reply["choices"][0]["message"].get("tool_calls"):
+            raise CallsTools(completion)
+        return completion
+
+    def reply(self, text: str) -> Json:
+        """The reply with this text. A client who wants a stream is sent it if it was not yet."""
+        said = [reply for known, reply in self._replies if known == text]
+        if not said:
+            raise Problem(500, "the team's topology gave an answer that is not the Actor's")
+        if self._chat.streams and not self.streamed:
+            self._send(said[-1])
+        return said[-1]
+
+    def _keep(self, reply: Json) -> Completion:
+        completion = completion_of(reply)
+        self._replies.append((completion.text, reply))
+        return completion
+
+    def _send(self, reply: Json) -> None:
+        self.streamed = True
+        for chunk in chunks_of(reply):
+            self._emit(chunk)
+
+    def _body(self, added: str) -> Json:
+        ours = ("tacit", "stream", "stream_options")
+        body = {name: value for name, value in self._chat.body.items() if name not in ours}
+        place = last_user(self._chat.fields.messages)
+        if added and place is not None:
+            body["messages"] = [*body["messages"]]
+            body["messages"][place] = _with(body["messages"][place], added)
+        return body
+
+    async def _stream(self, body: Json) -> Completion:
+        """Send every chunk as it comes; usage is held back, since the team's is sent at the end."""
+        options = {**(self._chat.body.get("stream_options") or {}), "include_usage": True}
+        body |= {"stream": True, "stream_options": options}
+        head: Json = {}
+        text, finish, usage = "", None, None
+        async for chunk in self._upstream.stream(body, self._chat.headers):
+            if "error" in chunk:
+                raise Refusal(502, chunk)
+            choices = checked(Reply, chunk).choices or []
+            if any(choice.message for choice in choices):  # the server does not stream
+                completion = self._keep(chunk)
+                self._send(chunk)
+                return completion
+            for choice in choices:
+                if not choice.index:
+                    text += (choice.delta and choice.delta.content) or ""
+                    finish = choice.finish_reason or finish
+            usage = chunk.pop("usage", None) or usage
+            head = head or {name: value for name, value in chunk.items() if name != "choices"}
+            if choices:
+                self.streamed = True
+                self._emit(chunk)
+        if not self.streamed:
+            raise failed("the Actor's answer holds no message")
+        whole = {"message": {"content": text}, "finish_reason": finish}
+        return self._keep(head | {"choices": [whole], "usage": usage})
+
+
+def _added(request: Request, question: str) -> str:
+    """What the team puts after the question: quoted messages, and what it asks of the Actor."""
+    said = request.messages[-1].content
+    if not said.startswith(question):
+        raise Problem(500, "the team's topology asks the Actor another question than the client's")
+    told = [message.content for message in request.messages if message.role == "system"]
+    return said[len(question) :] + "".join(f"\n\n{text}" for text in told)
+
+
+def _with(message: Json, added: str) -> Json:
+    content = message.get("content")
+    if isinstance(content, list):
+        return message | {"content": [*content, {"type": "text", "text": added.strip()}]}
+    return message | {"content": f"{content or ''}{added}"}
