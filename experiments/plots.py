@@ -1,14 +1,13 @@
-"""Two plots as SVG text: points with labels, and curves. No library, so the files stay the same."""
+"""A scatter plot as SVG text. No library, so that the file stays the same."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 55
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#666666", "#000000")
-"""Told apart by the colour-blind as well (Okabe and Ito)."""
+STRONG, PLAIN = "#0072b2", "#666666"
 
 
 LETTER, LINE = 6.2, 14
@@ -75,7 +74,7 @@ def scatter(title: str, points: Sequence[Point], x_label: str, y_label: str) -> 
     body = [_frame(title, x, y, x_label, y_label)]
     taken = [_Box(x(p.x) - 6, y(p.y) - 6, x(p.x) + 6, y(p.y) + 6) for p in points]
     for point in sorted(points, key=lambda p: (p is not points[0], not p.strong)):
-        colour = COLOURS[0] if point.strong else COLOURS[6]
+        colour = STRONG if point.strong else PLAIN
         fill = colour if point.strong else "white"
         across, up = x(point.x), y(point.y)
         body += [
@@ -111,31 +110,6 @@ def _free(x: float, y: float, width: float, far: int, taken: Sequence[_Box]) -> 
     ]
     inside = (p for p in places if p.left > LEFT and p.right < WIDTH and p.top > TOP - LINE)
     return next((p for p in inside if not any(p.touches(other) for other in taken)), None)
-
-
-def curves(
-    title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str
-) -> str:
-    """One line for each series, with a legend."""
-    everything = [point for line in series.values() for point in line]
-    x = _Axis(
-        min(a for a, _ in everything), max(a for a, _ in everything) or 1.0, LEFT, WIDTH - RIGHT
-    )
-    y = _vertical([b for _, b in everything])
-    body = [_frame(title, x, y, x_label, y_label)]
-    ends = [y(line[-1][1]) for line in series.values()]
-    above = sum(ends) / len(ends) > (TOP + HEIGHT - BOTTOM) / 2  # where the lines do not end
-    top = TOP if above else HEIGHT - BOTTOM - 16 * len(series) - 8
-    for number, (name, line) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        path = " ".join(f"{x(a)},{y(b)}" for a, b in line)
-        body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        down = top + 16 * (number + 1)
-        body.append(
-            f'<text x="{WIDTH - RIGHT - 8}" y="{down}" text-anchor="end" fill="{colour}">'
-            f"{escape(name)}</text>"
-        )
-    return _svg(body)
 
 
 def _vertical(values: Sequence[float]) -> _Axis:

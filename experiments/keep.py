@@ -1,0 +1,238 @@
+"""Keep what a run found: `python -m experiments.keep NAME RUN [LABEL=FOLDER …]`.
+
+From the run folder come its config and its course of training, from each evaluation's folder the
+outcome and the token counts of every task. No text of a task or a message is kept. A label is what
+the tables call the team; without one it is called what its folder calls it.
+
+    tacit train experiments/hint.yaml --out runs/hint-s0
+    tacit eval runs/hint-s0 "tasks={name: gsm8k, split: test}" --out runs/hint-s0/test
+    python -m experiments.keep hint runs/hint-s0 trained=runs/hint-s0/test
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tacit import Call, ConfigError, Episode, TacitError
+
+RESULTS = Path(__file__).parent / "results"
+EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
+CURVES = (
+    "accuracy/sampled", "accuracy/silent_arm", "accuracy/policy", "cost/tokens", "cost/turns",
+    "lambda/tokens", "lambda/turns", "groups/mixed", "groups/too_easy", "groups/too_hard",
+    "train/gradient_norm", "train/entropy", "train/base_loss", "train/engine_gap",
+    "train/clip_fraction", "train/dropped",
+)  # fmt: skip
+"""Of every step's numbers, those that are kept; tokens and silence by role too."""
+
+
+def record(name: str, run: Path, evaluations: Mapping[str, Path]) -> dict[str, Any]:
+    """Everything that is kept of one run."""
+    config = _json(run / "config.json")
+    for model in config["models"].values():
+        model["path"] = Path(model["path"]).name
+    starts = list(_lines(run / "started.jsonl"))
+    found = {
+        label: columns
+        for given, folder in evaluations.items()
+        for label, columns in _measured(given, folder)
+    }
+    metrics, pointer = list(_lines(run / "metrics.jsonl")), run / "checkpoints" / "best.json"
+    best = _json(pointer)["step"] if pointer.exists() else None
+    timing = _lines(run / "timing.jsonl")
+    return {
+        "experiment": name,
+        "seed": config["seed"],
+        "config": config,
+        "calls": [{"date": one["time"][:10], **one["versions"]} for one in starts],
+        "evaluations": found,
+        **({"training": training_of(metrics, timing, best)} if metrics else {}),
+    }
+
+
+def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
+    """The columns of every team that was played in a folder, its helpers being there."""
+    files = [f for f in (folder / "episodes").glob("*.jsonl") if "without helpers" not in f.stem]
+    if not files:
+        raise ConfigError(f"`{folder}` has no episodes: evaluate the run there first")
+    for file in sorted(files):
+        episodes = [_episode(line, file) for line in file.read_bytes().splitlines()]
+        leaks = _json(folder / "evals" / f"{file.stem}.json")["leaks"]
+        name = label if label and len(files) == 1 else file.stem
+        yield name, {**columns(episodes), "leaks": leaks}
+
+
+def _episode(line: bytes, file: Path) -> Episode:
+    try:
+        return EPISODE.validate_json(line)
+    except ValidationError:
+        raise ConfigError(
+            f"{file}: a line is no episode; evaluate again, and keep it then"
+        ) from None
+
+
+def columns(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """One evaluation, a position for each task. A task that was played again counts as it ended."""
+    by_task = {episode.task_id: episode for episode in episodes}
+    if any(episode.sample for episode in episodes):
+        raise ConfigError("one episode of each task is kept: evaluate with evaluation.samples=1")
+    mine = [by_task[task] for task in sorted(by_task, key=_natural)]
+    tasks, ids = _ids([episode.task_id for episode in mine])
+    made: dict[str, Any] = {
+        "tasks": tasks,
+        "ids": ids,
+        "right": "".join("-" if e.grade is None else "01"[e.grade.right] for e in mine),
+        "answer": [_answer(e) for e in mine],
+        "path": _column([e.path_tokens for e in mine]),
+        "calls": _calls(mine),
+    }
+    if any(episode.level for episode in mine):
+        made["level"] = [episode.level for episode in mine]
+    chosen = [[c.silence_logprob for c in e.calls if c.may_be_silent] for e in mine]
+    if all(len(one) == 1 for one in chosen):
+        made["log_silence"] = [None if p is None else round(p, 4) for (p,) in chosen]
+    return made
+
+
+def _natural(task: str) -> tuple[str, int, str]:
+    """`gsm8k/test/10` after `gsm8k/test/9`."""
+    start, _, number = task.rpartition("/")
+    return start, int(number) if number.isdecimal() else 0, number
+
+
+def _ids(ids: Sequence[str]) -> tuple[str, list[str]]:
+    """`gsm8k/test/7` → (`gsm8k/test`, `7`): what all ids begin with is said once."""
+    shared = ""
+    for parts in zip(*(task.split("/")[:-1] for task in ids), strict=False):
+        if len({*parts}) > 1:
+            break
+        shared += f"{parts[0]}/"
+    return shared.rstrip("/"), [task.removeprefix(shared) for task in ids]
+
+
+def _answer(episode: Episode) -> str:
+    """A hash, so that teams can be asked later where they agree; empty where nothing was read."""
+    read = episode.grade.answer if episode.grade else ""
+    whole = f"{episode.task_id}\n{read}".encode()
+    return hashlib.blake2b(whole, digest_size=4).hexdigest() if read else ""
+
+
+def _calls(episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:
+    """Tokens and silences by agent and by what it was asked to be."""
+    wanted: dict[str, Callable[[Sequence[Call]], Any]] = {
+        "generated": lambda some: sum(call.usage.generated for call in some),
+        "read": lambda some: sum(call.usage.prompt for call in some),
+        "calls": len,
+        "silent": lambda some: sum(call.silent for call in some),
+        "cut": lambda some: sum(call.stop == "length" for call in some),
+    }
+    kinds = dict.fromkeys(f"{c.agent}/{c.part}" for e in episodes for c in e.calls)
+    found = {}
+    for kind in kinds:
+        mine = [[c for c in e.calls if f"{c.agent}/{c.part}" == kind] for e in episodes]
+        found[kind] = {
+            name: _column([count(some) for some in mine]) for name, count in wanted.items()
+        }
+    return found
+
+
+def _column(values: list[Any]) -> Any:
+    return values[0] if values and all(value == values[0] for value in values) else values
+
+
+def training_of(
+    metrics: Sequence[Mapping[str, Any]],
+    timing: Iterable[Mapping[str, Any]] = (),
+    best_step: int | None = None,
+) -> dict[str, Any]:
+    """The course of a training; without a `best_step` the most accurate one is taken for it."""
+    steps = [line for line in metrics if "reward/total" in line]
+    held_out = [line for line in metrics if "eval/accuracy" in line]
+    best = max(held_out, key=lambda line: (line["eval/accuracy"], -line["eval/tokens"]))
+    names = sorted({name for line in steps for name in line if _is_kept(name)})
+    spent = list(timing)
+    return {
+        "steps": steps[-1]["step"] if steps else 0,
+        "best_step": best["step"] if best_step is None else best_step,
+        "validation": {
+            "step": [line["step"] for line in held_out],
+            "accuracy": [round(line["eval/accuracy"], 4) for line in held_out],
+            "tokens": [round(line["eval/tokens"], 2) for line in held_out],
+        },
+        "curves": {name: [_short(line.get(name)) for line in steps] for name in names},
+        "seconds": {
+            name: round(sum(line.get(f"{name}_s", 0.0) for line in spent), 1)
+            for name in ("rollout", "update", "evaluate")
+            if spent
+        },
+    }
+
+
+def _is_kept(name: str) -> bool:
+    return name in CURVES or (name.startswith(("tokens/", "silence/")) and name.count("/") == 1)
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    """The whole lines of a JSONL file; a torn last one is left out."""
+    if path.exists():
+        yield from (
+            json.loads(line) for line in path.read_text().splitlines(True) if line[-1:] == "\n"
+        )
+
+
+def dump(tree: Any, indent: str = "") -> str:
+    """JSON, a line for each key of an object, lists on one line."""
+    if not isinstance(tree, dict) or not tree:
+        return json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+    inner = indent + " "
+    rows = (f"{inner}{json.dumps(key)}: {dump(value, inner)}" for key, value in tree.items())
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.keep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", help="of the record: NAME-s0.json for seed 0")
+    parser.add_argument(
+        "run", type=Path, help="the run folder, or an evaluation's where nothing was trained"
+    )
+    parser.add_argument("evaluations", nargs="*", metavar="LABEL=FOLDER")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args(arguments)
+    pairs = [one.rpartition("=") for one in args.evaluations] or [("", "", str(args.run))]
+    try:
+        tree = record(args.name, args.run, {label: Path(folder) for label, _, folder in pairs})
+    except TacitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    path = args.out / f"{args.name}-s{tree['seed']}.json"
+    if path.exists():
+        print(f"error: {path} is there already: give another name", file=sys.stderr)
+        return 2
+    path.write_text(dump(tree) + "\n", encoding="utf-8")
+    print(f"wrote {path}: {', '.join(tree['evaluations'])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

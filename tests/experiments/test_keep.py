@@ -1,0 +1,94 @@
+"""From a run folder to a record: who spent what, how training went, and not a word of text."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tacit
+from experiments.keep import columns, main
+from experiments.records import Records
+from experiments.tables import training_table
+from tacit import Call, ChatMessage, ConfigError, Episode, Grade, Usage
+from tacit.types import Stop
+from tests.helpers.training_runs import tree
+
+
+def call(agent: str, part: str, text: str, tokens: int, silent: bool = False) -> Call:
+    return Call(
+        agent=agent,
+        model="m",
+        messages=(ChatMessage("user", "?"),),
+        text=text,
+        stop=Stop.EOS,
+        usage=Usage(prompt=10 * tokens, generated=tokens),
+        silent=silent,
+        may_be_silent=part == "hinter",
+        silence_logprob=-0.5 if part == "hinter" else None,
+        part=part,
+        path_tokens=tokens,
+    )
+
+
+def episode(task: str, right: bool | None, *calls: Call) -> Episode:
+    grade = None if right is None else Grade(reward=float(right), right=right, answer="so 42")
+    return Episode(task_id=task, sample=0, calls=calls, grade=grade, error=None if grade else "x")
+
+
+def test_columns_say_who_spent_what_and_hold_no_text() -> None:
+    solver = call("actor", "solver", "so 42", 30)
+    found = columns(
+        [
+            episode("set/test/10", None, call("hinter", "hinter", "think", 4)),
+            episode("set/test/2", True, call("hinter", "hinter", "it is 42", 5), solver),
+            episode("set/test/9", False, call("hinter", "hinter", "", 2, silent=True), solver),
+        ]
+    )
+    assert (found["tasks"], found["ids"], found["right"]) == ("set/test", ["2", "9", "10"], "10-")
+    assert found["calls"]["hinter/hinter"] == {
+        "generated": [5, 2, 4], "read": [50, 20, 40], "calls": 1, "silent": [0, 1, 0], "cut": 0,
+    }  # fmt: skip
+    assert found["calls"]["actor/solver"]["generated"] == [30, 30, 0]
+    assert found["log_silence"] == [-0.5] * 3
+    read, other, failed = found["answer"]
+    assert len(read) == 8 and read != other and failed == "", "a hash, and another for each task"
+    assert "42" not in json.dumps({**found, "answer": []}) and "think" not in json.dumps(found)
+
+
+def test_a_task_that_was_played_again_counts_as_it_ended() -> None:
+    solver = call("actor", "solver", "so 42", 30)
+    assert columns([episode("a/1", None), episode("a/1", True, solver)])["right"] == "1"
+    with pytest.raises(ConfigError, match=r"evaluation\.samples=1"):
+        columns([replace(episode("a/1", True, solver), sample=1)])
+
+
+def test_a_run_is_kept_and_tabled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = tmp_path / "run", tmp_path / "results"
+    out.mkdir()
+    tacit.train(tree(train={"steps": 3, "evaluate_every": 2}), out=run)
+    tacit.evaluate(str(run), "tasks.limit=3", out=run / "test")
+    arguments = ["tiny", str(run), f"trained={run / 'test'}", "--out", str(out)]
+    assert main(arguments) == 0 and "tiny-s0.json: trained" in capsys.readouterr().out
+    text = (out / "tiny-s0.json").read_text()
+    assert "What is" not in text, "the question"
+    records = Records.read(out)
+    assert len(records.get("tiny", "trained").ids) == 3
+    kept = records.runs["tiny"][0]
+    assert kept["training"]["steps"] == 3 and kept["training"]["validation"]["step"] == [0, 2, 3]
+    assert (
+        kept["training"]["best_step"]
+        == json.loads((run / "checkpoints" / "best.json").read_text())["step"]
+    )
+    assert "| seed 0 | 3 |" in training_table(records, ["tiny"])
+    assert main(arguments) == 2 and "there already" in capsys.readouterr().err
+    assert main(["other", str(tmp_path / "none"), "--out", str(out)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_run_without_an_evaluation_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"seed": 0, "models": {}}')
+    assert main(["tiny", str(tmp_path), "--out", str(tmp_path)]) == 2
+    assert "has no episodes" in capsys.readouterr().err
