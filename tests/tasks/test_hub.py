@@ -28,9 +28,7 @@ def publish(
     repository: Path, monkeypatch: pytest.MonkeyPatch, file: str, rows: list[dict[str, Any]]
 ) -> None:
     (repository / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    convert = hub.COPIES[file].convert
-    copy = hub.HubCopy(str(repository), (None,), "test", convert)
-    monkeypatch.setitem(hub.COPIES, file, copy)
+    monkeypatch.setitem(hub.COPIES, file, (str(repository), "", "test"))
 
 
 def test_every_file_has_a_hub_copy() -> None:
@@ -104,7 +102,7 @@ def test_changed_columns_and_absent_repositories_are_told(
     publish(repository, monkeypatch, "gsm8k/test.jsonl", [{"text": "?"}])
     with pytest.raises(DataError, match="row 0: no field 'answer'"):
         load_tasks("gsm8k", split="test", hub=True)
-    gone = hub.HubCopy(str(repository / "gone"), (None,), "test")
+    gone = (str(repository / "gone"), "", "test")
     monkeypatch.setitem(hub.COPIES, "gsm8k/test.jsonl", gone)
     with pytest.raises(DataError, match=r"cannot load .*gone .*from the Hub.*`folder`"):
         load_tasks("gsm8k", split="test", hub=True)

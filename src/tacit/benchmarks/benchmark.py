@@ -10,6 +10,7 @@ from tacit.benchmarks import hub as hub_copy
 from tacit.errors import ConfigError, DataError
 from tacit.registry import check_name
 from tacit.tasks.filters import drop_leaks
+from tacit.tasks.instructions import instruction
 from tacit.tasks.source import PlacedRow, Row, locate, read_rows
 from tacit.types import Task
 
@@ -39,13 +40,17 @@ class Benchmark:
 
     name: str
     grader: str
-    instruction: str
     description: str
     licence: str
     splits: Mapping[str, Split]
     parse: Callable[[Row], Fields]
     key: str = ""
     """The field that names a row in ids; without one, ids count the rows of the file."""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def instruction(self) -> str:
+        return instruction(self.grader, self.choices)
 
     @property
     def evaluation_only(self) -> bool:
@@ -80,9 +85,10 @@ class Benchmark:
     def _task(self, split: str, index: int, placed: PlacedRow) -> Task:
         place, row = placed
         key = str(row.get(self.key, index)).removeprefix(f"{split}/")
-        id = f"{self.name}/{split}/{key}"
+        name = f"{self.name}/{split}/{key}"
         try:
-            return Task(id=id, grader=self.grader, instruction=self.instruction, **self.parse(row))
+            task: Fields = {"id": name, "grader": self.grader, "instruction": self.instruction}
+            return Task(**task, **self.parse(row))
         except KeyError as error:
             problem = f"no field {error}"
         except (ValueError, TypeError, AttributeError) as error:

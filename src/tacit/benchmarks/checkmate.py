@@ -18,7 +18,6 @@ import chess
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
 from tacit.errors import GradingError
 from tacit.grading.final_answer import closed, denied, last_boxed
-from tacit.tasks.instructions import INSTRUCTIONS
 from tacit.tasks.source import Row
 from tacit.types import Grade, Task
 
@@ -34,7 +33,6 @@ _FIRST_250 = "checkmate_in_one/meta_prompting_250.jsonl"
 CHECKMATE_IN_ONE = Benchmark(
     name="checkmate_in_one",
     grader="chess",
-    instruction=INSTRUCTIONS["chess"],
     description="find the one mating move; test250 is the first 250 of test, train the others",
     licence="Apache-2.0",
     splits={

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
 from tacit.grading.final_answer import last_boxed
-from tacit.tasks.instructions import INSTRUCTIONS
 from tacit.tasks.source import Row
 
 
@@ -61,7 +60,6 @@ def _maths(
     return Benchmark(
         name=name,
         grader="math",
-        instruction=INSTRUCTIONS["math"],
         description=description,
         licence=licence,
         splits={s: Split(file=f"{name}/{s}.jsonl", rows=count) for s, count in rows.items()},

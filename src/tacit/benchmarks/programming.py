@@ -6,9 +6,9 @@ A task's `data` is for the code grader: `prompt` (source that stands before the 
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
-from tacit.tasks.instructions import INSTRUCTIONS
 from tacit.tasks.source import Row
 
 
@@ -54,50 +54,40 @@ def _tested_function(code: str, tests: str) -> str:
     raise ValueError("the tests call no function of `code`")
 
 
-def _ids(first: int, last: int) -> Callable[[Row], bool]:
-    return lambda row: first <= row["task_id"] <= last
+_PARTS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "train": (601, 974)}
+"""The split by task_id that the MBPP paper made."""
 
 
-def _mbpp_named(
-    name: str, description: str, file: str, rows: tuple[int, int, int, int]
-) -> Benchmark:
-    """`rows`: how many each part has of the split by task_id that the MBPP paper made."""
-    parts = {"prompt": _ids(1, 10), "test": _ids(11, 510)}
-    parts |= {"validation": _ids(511, 600), "train": _ids(601, 974)}
-    splits = {
-        part: Split(file=file, rows=count, keep=keep)
-        for (part, keep), count in zip(parts.items(), rows, strict=True)
+def _mbpp_splits(file: str, **rows: int) -> dict[str, Split]:
+    def keeps(first: int, last: int) -> Callable[[Row], bool]:
+        return lambda row: first <= row["task_id"] <= last
+
+    parts = {
+        part: Split(file=file, rows=rows[part], keep=keeps(*ids)) for part, ids in _PARTS.items()
     }
-    return Benchmark(
-        name=name,
-        grader="code",
-        instruction=INSTRUCTIONS["code"],
-        description=description,
-        licence="CC-BY-4.0",
-        splits={**splits, "all": Split(file=file, rows=sum(rows))},
-        parse=_mbpp,
-        key="task_id",
-    )
+    return {**parts, "all": Split(file=file, rows=sum(rows.values()))}
 
 
 HUMANEVAL = Benchmark(
     name="humaneval",
     grader="code",
-    instruction=INSTRUCTIONS["code"],
     description="complete a function from its signature and docstring",
     licence="MIT",
     splits={"test": Split(file="humaneval/test.jsonl", rows=164)},
     parse=_humaneval,
 )
-MBPP = _mbpp_named(
-    "mbpp",
-    "write a short function from one sentence and its tests",
-    "mbpp/mbpp.jsonl",
-    (10, 500, 90, 374),
+MBPP = Benchmark(
+    name="mbpp",
+    grader="code",
+    description="write a short function from one sentence and its tests",
+    licence="CC-BY-4.0",
+    splits=_mbpp_splits("mbpp/mbpp.jsonl", prompt=10, test=500, validation=90, train=374),
+    parse=_mbpp,
+    key="task_id",
 )
-MBPP_SANITIZED = _mbpp_named(
-    "mbpp_sanitized",
-    "the MBPP rows that people checked and mended",
-    "mbpp/sanitized-mbpp.json",
-    (7, 257, 43, 120),
+MBPP_SANITIZED = replace(
+    MBPP,
+    name="mbpp_sanitized",
+    description="the MBPP rows that people checked and mended",
+    splits=_mbpp_splits("mbpp/sanitized-mbpp.json", prompt=7, test=257, validation=43, train=120),
 )

@@ -1,8 +1,9 @@
 """Yes or no: StrategyQA and Sports Understanding, from their own files and from BIG-bench's."""
 
+from dataclasses import replace
+
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
 from tacit.grading.choice import YES_NO
-from tacit.tasks.instructions import choose_from
 from tacit.tasks.source import Row
 
 
@@ -32,7 +33,7 @@ def _sports(row: Row) -> Fields:
 STRATEGYQA = Benchmark(
     name="strategyqa",
     grader="choice",
-    instruction=choose_from(YES_NO),
+    choices=YES_NO,
     description="yes/no questions with hidden reasoning steps; bigbench is train and test together",
     licence="MIT (bigbench: Apache-2.0)",
     splits={
@@ -43,12 +44,10 @@ STRATEGYQA = Benchmark(
     parse=_strategyqa,
 )
 _SPORTS_FILE = "sports_understanding/bigbench_task.json"
-SPORTS_UNDERSTANDING = Benchmark(
+SPORTS_UNDERSTANDING = replace(
+    STRATEGYQA,
     name="sports_understanding",
-    grader="choice",
-    instruction=choose_from(YES_NO),
     description="is a made-up sentence about sports plausible; test is BIG-Bench Hard's",
-    licence="MIT (bigbench: Apache-2.0)",
     splits={
         "train": Split(file=_SPORTS_FILE, rows=744, without="test", canaried=True),
         "test": Split(file="sports_understanding/bbh.json", rows=250, canaried=True),

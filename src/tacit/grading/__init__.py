@@ -3,8 +3,9 @@
 A grader that breaks raises GradingError; a wrong or unreadable answer is a Grade with reward 0.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from tacit.errors import GradingError
 from tacit.registry import check_name, lookup
@@ -28,10 +29,8 @@ READERS: dict[str, str] = {
 """What reads a text as each grader does; for any other grader, the reader of mathematics."""
 
 
-class Grader(Protocol):
-    """`await grader(task, text)`: the grade of a model's final text."""
-
-    async def __call__(self, task: Task, text: str, /) -> Grade: ...
+Grader = Callable[[Task, str], Awaitable[Grade]]
+"""`await grader(task, text)` gives the grade of a model's final text."""
 
 
 async def grade(task: Task, text: str) -> Grade:

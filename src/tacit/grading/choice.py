@@ -1,13 +1,11 @@
 r"""Grades one-of-a-few answers: yes or no, letters, or the words in `task.data["choices"]`.
 
-What is read, in this order: the last \boxed{…}; what follows "answer is" or `####`; the whole text.
-A box that names two different choices ("yes or no") is no answer; of a statement the first choice
-named counts, of a whole text the last, unless it is joined to another one ("A or B", "yes and no",
-"neither yes nor no"): a hedge is no answer. What is turned down ("not B") is not named, and what
-stands in a reason ("A, because B is wrong") does not count. In sentences a word that only belongs
-to the next one ("no evidence", "A man") or stands in a list ("yes/no") names nothing. For yes and
-no, true, plausible and correct mean yes, false, implausible and incorrect no, and "not" turns them
-round.
+Read in this order: the last \boxed{…}; what follows "answer is" or `####`, where the first choice
+named counts; the whole text, where the last one counts. A hedge is no answer: a box that names two
+choices, or a choice joined to another ("A or B", "yes and no", "neither yes nor no"). A choice that
+is turned down ("not B") or stands in a reason ("A, because B is wrong") does not count, nor does a
+word that belongs to the next one ("no evidence", "A man") or stands in a list ("yes/no"). For yes
+and no, true, plausible and correct mean yes, their opposites no, and "not" turns them round.
 """
 
 import re
@@ -24,8 +22,8 @@ YES_NO = ("yes", "no")
 LETTERS = tuple("ABCDEFGHIJ")
 
 _SYNONYMS = {
-    "yes": ("yes", "true", "plausible", "correct"),
-    "no": ("no", "false", "implausible", "incorrect"),
+    **dict.fromkeys(("yes", "true", "plausible", "correct"), "yes"),
+    **dict.fromkeys(("no", "false", "implausible", "incorrect"), "no"),
 }
 _BETWEEN = r"[^\w.?!:;>→\n]"
 _JOINED = re.compile(
@@ -108,19 +106,14 @@ def choices_of(task: Task) -> tuple[str, ...]:
 
 def _canonical(text: str, choices: Sequence[str]) -> str | None:
     """The choice that the whole text is, whatever its case, brackets and full stop."""
-    bare = _plain(text).strip().strip("().:").strip().casefold()
-    for choice in choices:
-        if bare in (word.casefold() for word in _words(choice, choices)):
-            return choice
-    return None
+    return _words(tuple(choices)).get(_plain(text).strip().strip("().:").strip().casefold())
 
 
 def _named(text: str, choices: Sequence[str], *, strict: bool) -> list[Mention]:
     """Every choice the text names, in order."""
-    names = {word.casefold(): choice for choice in choices for word in _words(choice, choices)}
-    found = []
+    words, found = _words(tuple(choices)), []
     for match in _pattern(tuple(choices), strict).finditer(text):
-        choice = names[match[0].casefold()]
+        choice = words[match[0].casefold()]
         if denied(text, match.start()):
             if not _yes_no(choices):
                 continue
@@ -133,17 +126,19 @@ def _yes_no(choices: Sequence[str]) -> bool:
     return set(choices) == set(YES_NO)
 
 
-def _words(choice: str, choices: Sequence[str]) -> tuple[str, ...]:
-    return _SYNONYMS[choice] if _yes_no(choices) else (choice,)
+@lru_cache(maxsize=256)
+def _words(choices: tuple[str, ...]) -> dict[str, str]:
+    """The choice that each word names, in lower case."""
+    return _SYNONYMS if _yes_no(choices) else {choice.casefold(): choice for choice in choices}
 
 
 @lru_cache(maxsize=256)
 def _pattern(choices: tuple[str, ...], strict: bool) -> re.Pattern[str]:
-    words = sorted((word for c in choices for word in _words(c, choices)), key=len, reverse=True)
-    listed = "|".join(re.escape(word) for word in words)
+    words = sorted(_SYNONYMS if _yes_no(choices) else choices, key=len, reverse=True)
+    listed = "|".join(map(re.escape, words))
     letters = all(len(choice) == 1 for choice in choices)
     # "no" and single letters are words of ordinary sentences too when another word follows them.
     loose = "no" if _yes_no(choices) else "[A-Za-z]"
-    tail = rf"(?![\w/’'-])(?!(?<=\b{loose})\s+(?!{_GOES_ON})[a-z])" if strict else r"(?![\w/’'-])"
+    tail = rf"(?!(?<=\b{loose})\s+(?!{_GOES_ON})[a-z])" if strict else ""
     flags = re.NOFLAG if letters else re.IGNORECASE
-    return re.compile(rf"(?<![\w/’'-])(?:{listed}){tail}", flags)
+    return re.compile(rf"(?<![\w/’'-])(?:{listed})(?![\w/’'-]){tail}", flags)

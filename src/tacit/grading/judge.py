@@ -4,17 +4,16 @@ The answer goes in quoted, like any agent's text. A judge that gives no mark has
 the answer has not: that is an error, never a 0. An answer too long for the judge's prompt is a 0.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from tacit.config import JudgeConfig
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
 from tacit.errors import GradingError, Overflow, PromptTooLong
-from tacit.grading import grade
+from tacit.grading import Grader as Grader, grade
 from tacit.grading.final_answer import final_answer
 from tacit.grading.number import read_number
 from tacit.types import Call, ChatMessage, Grade, Message, Task
 
-Grader = Callable[[Task, str], Awaitable[Grade]]
 Build = Callable[..., tuple[ChatMessage, ...]]
 TOP_MARK = 10
 ASK = f"Give a whole mark from 0 (useless) to {TOP_MARK} (perfect) within \\boxed{{}}."

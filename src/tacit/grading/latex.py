@@ -5,6 +5,7 @@ Only rewriting that cannot change a value; telling equal expressions apart is ma
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from fractions import Fraction
 
 _SPACING = re.compile(
@@ -12,8 +13,14 @@ _SPACING = re.compile(
     r"|\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-z])|\\[hv]space\s*\{[^{}]*\})"
     r"|~|\\?\$|\*\*|\{\}"
 )
-_FRAC_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
-_FRAC_ARGUMENTS = re.compile(r"\\(?:frac|binom)\s*(\{|[^\s{}\\]|\\[A-Za-z]+)")
+_BARE = r"([^\s{}\\]|\\[A-Za-z]+)"
+_GROUP = r"(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+_FRACTIONS = (
+    (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(rf"\\(frac|binom)\s*{_BARE}"), r"\\\1{\2}"),
+    (re.compile(rf"\\(frac|binom)\s*{_GROUP}\s*{_BARE}"), r"\\\1\2{\3}"),
+    (re.compile(rf"\\(frac|binom)\s*{_GROUP}\s*(?=\{{)"), r"\\\1\2"),
+)
 _TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf|rm)\s*\{([^{}]*)\}"
 )
@@ -42,7 +49,7 @@ _DEGREES = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|°|\\deg
 _AND = re.compile(
     r",?\s*(?:\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*"
 )
-_SQRT = re.compile(r"\\sqrt\s*(?![\[{])([^\s\\])")
+_SQRT = (re.compile(r"\\sqrt\s*(?![\[{])([^\s\\])"), r"\\sqrt{\1}")
 _ONE_BRACED = re.compile(r"([_^])\{(\w)\}")
 _EQUAL_COMMANDS = (
     (re.compile(r"\\geqslant(?![A-Za-z])|\\ge(?![A-Za-z])|≥"), r"\\geq"),
@@ -94,9 +101,7 @@ def clean(latex: str) -> str:
     out = _TRIG_DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", spaced(latex).strip().rstrip(".,;: "))
     out = _AND.sub(", ", _DEGREES.sub("", out.strip())).strip(", ")
     out = _PLAIN_UNIT.sub("", _UNIT.sub("", out) or out)
-    for pattern, replacement in _EQUAL_COMMANDS:
-        out = pattern.sub(replacement, out)
-    return _SQRT.sub(r"\\sqrt{\1}", braced_fractions(out)).strip()
+    return _rewritten(out, (*_EQUAL_COMMANDS, *_FRACTIONS, _SQRT)).strip()
 
 
 def flat(latex: str) -> str:
@@ -131,30 +136,10 @@ def _space(match: re.Match[str]) -> str:
 
 def braced_fractions(text: str) -> str:
     r"""`\frac12`, `\dfrac{1}2` and `\tfrac 1{2}` as `\frac{1}{2}`."""
-    text = _FRAC_NAME.sub(r"\\frac", text)
-    out: list[str] = []
-    at = 0
-    while match := _FRAC_ARGUMENTS.search(text, at):
-        out.append(text[at : match.start(1)].rstrip())
-        at = match.start(1)
-        for _ in range(2):
-            argument, at = _argument(text, at)
-            out.append("{" + argument + "}")
-    return "".join(out) + text[at:]
+    return _rewritten(text, _FRACTIONS)
 
 
-def _argument(text: str, at: int) -> tuple[str, int]:
-    """One TeX argument: a braced group, a command or a single character, and where it ends."""
-    while at < len(text) and text[at].isspace():
-        at += 1
-    if at >= len(text):
-        return "", at
-    if text[at] != "{":
-        end = re.compile(r"\\[A-Za-z]+|.", re.DOTALL).match(text, at)
-        return (end[0], end.end()) if end else ("", at)
-    depth = 0
-    for end_at in range(at, len(text)):
-        depth += (text[end_at] == "{") - (text[end_at] == "}")
-        if depth == 0:
-            return text[at + 1 : end_at], end_at + 1
-    return text[at + 1 :], len(text)
+def _rewritten(text: str, rules: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return text

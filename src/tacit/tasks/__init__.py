@@ -12,21 +12,8 @@ from typing import Any
 from tacit.errors import ConfigError, DataError
 from tacit.registry import check_name, lookup
 from tacit.tasks import jsonl
-from tacit.tasks.filters import drop_leaks, keep_only, shuffle
+from tacit.tasks.filters import drop_leaks as drop_leaks, keep_only, shuffle
 from tacit.types import Task
-
-__all__ = [
-    "BENCHMARKS",
-    "GENERATED",
-    "SourceInfo",
-    "answer_form",
-    "check_trainable",
-    "describe",
-    "drop_leaks",
-    "family_of",
-    "find_benchmark",
-    "load_tasks",
-]
 
 BENCHMARKS: dict[str, str] = {
     "gsm8k": "tacit.benchmarks.maths:GSM8K",

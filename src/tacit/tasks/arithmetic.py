@@ -1,12 +1,10 @@
 """Sums made by a rule: one step (easy) or two to three (hard), deterministic by seed.
 
-Train and test are apart by a hash of the expression, whatever the seed. Only + and - of two-digit
+A hash of the expression puts it into train or test, whatever the seed. Only + and - of two-digit
 numbers, from left to right; every result lies in 10..89, so that a slip of ten stays in 0..99.
-Nothing here reads a file.
 """
 
 import hashlib
-import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,13 +16,13 @@ INSTRUCTION = r"Put the answer within \boxed{}."
 SPLITS = ("train", "test")
 LOWEST, HIGHEST = 10, 89
 CARRY_SHARE = 0.75
-"""Most steps carry or borrow: those are the ones that a careless helper gets wrong."""
+"""Most steps carry or borrow: a careless helper gets those wrong."""
 _TEST_ONE_IN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One sum with the result that somebody claims for it, right or wrong."""
+    """One sum with a claimed result, right or wrong."""
 
     left: int
     sign: str
@@ -81,7 +79,7 @@ def carries(left: int, sign: str, right: int) -> bool:
 
 
 def draw(rng: random.Random, steps: int) -> Problem:
-    """A random problem of so many steps, of either split."""
+    """A random problem with this many steps, of either split."""
     left = first = rng.randrange(10, 100)
     terms: list[tuple[str, int]] = []
     for _ in range(steps):
@@ -93,14 +91,14 @@ def draw(rng: random.Random, steps: int) -> Problem:
 
 def _draw_term(rng: random.Random, left: int) -> tuple[str, int]:
     wanted = rng.random() < CARRY_SHARE
-    for attempt in itertools.count():
+    tries = 0
+    while True:
         sign, right = rng.choice("+-"), rng.randrange(10, 100)
-        # Some numbers (10, 20) have no term that carries, so the wish is given up after a while.
-        if LOWEST <= add(left, sign, right) <= HIGHEST and (
-            attempt > 20 or carries(left, sign, right) == wanted
-        ):
+        fits = LOWEST <= add(left, sign, right) <= HIGHEST
+        # For some numbers (10, 20) no term carries, so any will do after a while.
+        if fits and (tries > 20 or carries(left, sign, right) == wanted):
             return sign, right
-    raise AssertionError("unreachable")
+        tries += 1
 
 
 def load(
@@ -114,28 +112,25 @@ def load(
     """Distinct tasks; `hard` is the share with as many steps as `steps` says, spread evenly.
 
     Example: load(split="test", count=4) asks one, two, one and two or three steps.
-    A smaller count is the beginning of a larger one.
+    The tasks of a smaller count are the first of a larger one.
     """
     _check(split, count, hard, steps)
     rng = random.Random(f"arithmetic/{split}/{seed}")
-    seen: set[Problem] = set()
-    tasks: list[Task] = []
+    problems: dict[Problem, None] = {}
     for index in range(count):
         is_hard = int((index + 1) * hard + 1e-9) > int(index * hard + 1e-9)
-        problem = next(
-            (p for p in _stream(rng, steps if is_hard else (1,), split) if p not in seen), None
-        )
+        drawn = _drawn(rng, steps if is_hard else (1,), split)
+        problem = next((one for one in drawn if one not in problems), None)
         if problem is None:
             raise ConfigError(
                 f"arithmetic {split}: with hard={hard} there are about {index} distinct tasks and "
                 f"not {count}; lower `limit` and `offset`"
             )
-        seen.add(problem)
-        tasks.append(_task(problem, split))
-    return tasks
+        problems[problem] = None
+    return [_task(problem, split) for problem in problems]
 
 
-def _stream(rng: random.Random, steps: Sequence[int], split: str) -> Iterator[Problem]:
+def _drawn(rng: random.Random, steps: Sequence[int], split: str) -> Iterator[Problem]:
     for _ in range(5000):
         problem = draw(rng, rng.choice(steps))
         if problem.held_out == (split == "test"):

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-
-def choose_from(choices: Sequence[str]) -> str:
-    r"""Example: choose_from(["yes", "no"]) asks to put yes or no within \boxed{}."""
-    listed = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
-    return rf"Reason briefly, and put {listed} within \boxed{{}}."
-
-
 INSTRUCTIONS = {
     "math": r"Please reason step by step, and put your final answer within \boxed{}.",
     "code": "Give the whole function, with its imports, in one ```python block.",
-    "choice": choose_from(["your choice"]),
+    "choice": r"Reason briefly, and put {choices} within \boxed{}.",
     "chess": r"Reason briefly, and put the move, in standard algebraic notation, within \boxed{}.",
 }
-"""By the name of the grader."""
+
+
+def instruction(grader: str, choices: Sequence[str] | None = None) -> str:
+    r"""Example: instruction("choice", ["yes", "no"]) asks to put yes or no within \boxed{}."""
+    *others, last = choices or ["your choice"]
+    listed = f"{', '.join(others)} or {last}" if others else last
+    return INSTRUCTIONS.get(grader, "").replace("{choices}", listed)

@@ -1,30 +1,30 @@
-"""Tasks from a JSONL file of the user's own: one object a line, with `question` and `answer`.
+"""Tasks from the user's own JSONL file: one object a line, with `question` and `answer`.
 
-Optional fields: id, level, subject, instruction, grader (math when absent), data (for the grader).
-Other fields are left alone unless they look like a slip of the pen.
+Optional fields: id, level, subject, instruction, grader (math if absent), data (for the grader).
+Other fields are ignored unless they look like a misspelt one.
 """
 
 import difflib
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from tacit.errors import DataError
-from tacit.tasks.instructions import INSTRUCTIONS, choose_from
+from tacit.tasks.instructions import instruction
 from tacit.tasks.source import Row, read_rows
 from tacit.types import Task
 
 FIELDS = ("question", "answer", "id", "level", "subject", "instruction", "grader", "data")
 NEEDED = {"code": ("tests",), "chess": ("moves", "fen")}
-"""What `data` must hold one of, so that the grader can work."""
+"""The grader needs one of these in `data`."""
 
 
 def load(path: Path) -> list[Task]:
-    """Every task of the file, ids made from the file's name and the line where none is given."""
+    """Every task of the file; those without an id are numbered under the file's name."""
     places: dict[str, str] = {}
     tasks = []
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
     for index, (place, row) in enumerate(read_rows(path)):
-        task = _task(place, row, f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}/{index}")
+        task = _task(place, row, f"{name}/{index}")
         if task.id in places:
             raise DataError(
                 f"{place}: the id `{task.id}` is that of {places[task.id]} too: ids must differ"
@@ -50,17 +50,11 @@ def _task(place: str, row: Row, id: str) -> Task:
         question=_text(place, row, "question"),
         answer=_text(place, row, "answer"),
         grader=grader,
-        instruction=_text(place, row, "instruction", _instruction(grader, data)),
+        instruction=_text(place, row, "instruction", instruction(grader, data.get("choices"))),
         level=_text(place, row, "level", ""),
         subject=_text(place, row, "subject", ""),
         data=data,
     )
-
-
-def _instruction(grader: str, data: dict[str, Any]) -> str:
-    if grader == "choice" and data.get("choices"):
-        return choose_from(data["choices"])
-    return INSTRUCTIONS.get(grader, "")
 
 
 def _text(place: str, row: Row, field: str, default: str | None = None) -> str:

@@ -1,6 +1,6 @@
 """Rows of a file: .json or .jsonl, plain or .gz. Every row comes with its place, for errors.
 
-Knows nothing of what the rows mean: see `tacit.tasks.benchmark` and the family files.
+Knows nothing of what the rows mean.
 """
 
 import gzip
@@ -15,11 +15,11 @@ from tacit.errors import DataError
 
 Row = Mapping[str, Any]
 PlacedRow = tuple[str, Row]
-"""A row and where it stands, for error messages."""
+"""A row and its place: the file, and the line or the row's number."""
 MOST_NESTED = 200
 """Levels of lists and objects in a row; Python's own functions give up at about a thousand."""
 _LINE = re.compile(r"\S[^\n]*")
-"""A line that is not empty. Unlike `splitlines` it does not break at U+2028, which JSON allows."""
+"""A line that is not empty. Unlike `splitlines`, does not break at U+2028, which JSON allows."""
 
 
 def locate(folder: Path, file: str) -> Path:
@@ -69,13 +69,8 @@ def _read_lines(path: Path, text: str) -> Iterator[PlacedRow]:
 def _parse(place: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise DataError(f"{place}: not valid JSON ({error.msg}, {where}): mend it") from error
-    except ValueError as error:  # a number with thousands of digits
-        raise DataError(f"{place}: not valid JSON ({error}): mend it") from error
-    except RecursionError:
-        raise DataError(f"{place}: it is nested too deeply: mend it") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: not valid JSON ({error}): mend it") from None
 
 
 def _placed(place: str, row: Any) -> PlacedRow:
@@ -89,7 +84,7 @@ def _placed(place: str, row: Any) -> PlacedRow:
 
 
 def _check(value: Any, depth: int = 0) -> None:
-    """Raise ValueError for what can be read, but not be written down again."""
+    """Raise ValueError for a value that could not be written to a run folder again."""
     if depth > MOST_NESTED:
         raise ValueError("it is nested too deeply")
     if isinstance(value, str):
