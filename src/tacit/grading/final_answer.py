@@ -74,16 +74,13 @@ def last_boxed(text: str) -> str:
 
 def joined_boxed(text: str) -> str:
     """The last box and those joined to it by commas, "and" or "or": `\\boxed{1} or \\boxed{2}`."""
-    parts: list[str] = []
-    start = None
+    joined: list[Box] = []
     for box in reversed(boxes(text)):
-        if start is not None and (
-            box.end > start or not _CONNECTOR.fullmatch(text, box.end, start)
-        ):
+        start = joined[0].start if joined else len(text)
+        if joined and (box.end > start or not _CONNECTOR.fullmatch(text, box.end, start)):
             break
-        parts.append(box.text)
-        start = box.start
-    return ", ".join(reversed(parts))
+        joined.insert(0, box)
+    return ", ".join(box.text for box in joined)
 
 
 def marked(text: str) -> str:

@@ -109,10 +109,7 @@ def find_benchmark(name: str) -> Any:
 
 
 def answer_form(name: str) -> tuple[str, str] | None:
-    """A benchmark's grader and how its questions are to be answered; None where each task says it.
-
-    Needs no file: whoever only asks such questions has none.
-    """
+    """A benchmark's grader and how to answer its questions, without its files; else None."""
     if name not in BENCHMARKS:
         return None
     benchmark = find_benchmark(name)
@@ -130,7 +127,7 @@ def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> N
         find_benchmark(name).check_trainable(split)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SourceInfo:
     """What `tacit tasks` lists of a source."""
 
@@ -144,21 +141,11 @@ class SourceInfo:
 
 def describe() -> list[SourceInfo]:
     """Every source that has a name, benchmarks first."""
-    benchmarks = [
-        SourceInfo(
-            name=name,
-            description=benchmark.description,
-            licence=benchmark.licence,
-            evaluation_only=benchmark.evaluation_only,
-            splits={part: split.rows for part, split in benchmark.splits.items()},
-        )
-        for name, benchmark in ((name, find_benchmark(name)) for name in BENCHMARKS)
-    ]
-    sums = SourceInfo(
-        name="arithmetic",
-        description="sums of one, two or three steps, deterministic by seed",
-        licence="Apache-2.0",
-        evaluation_only=False,
-        splits={"train": None, "test": None},
-    )
-    return [*benchmarks, sums]
+    listed = []
+    for name in BENCHMARKS:
+        one = find_benchmark(name)
+        rows = {part: split.rows for part, split in one.splits.items()}
+        listed.append(SourceInfo(name, one.description, one.licence, one.evaluation_only, rows))
+    what = "sums of one, two or three steps, deterministic by seed"
+    sums = SourceInfo("arithmetic", what, "Apache-2.0", False, {"train": None, "test": None})
+    return [*listed, sums]
