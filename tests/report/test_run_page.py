@@ -121,7 +121,7 @@ def test_a_piece_holds_the_whole_of_its_episodes(tmp_path: Path) -> None:
     ]
     write(tmp_path, "episodes/solo.jsonl", b"".join(lines))
     run = opened(tmp_path)
-    second = json.loads(run.sources["solo"].piece(1, run.cutters))
+    second = json.loads(run.sources["solo"].piece(1, run.config))
     assert [one["task_id"] for one in second["episodes"]] == [
         f"t/{n}" for n in range(PIECE, PIECE + 5)
     ]
@@ -136,7 +136,7 @@ def test_a_piece_holds_the_whole_of_its_episodes(tmp_path: Path) -> None:
 
 def test_hostile_text_comes_through_as_it_is(tmp_path: Path) -> None:
     run = opened(hostile_run(tmp_path))
-    piece = json.loads(run.sources["train"].piece(0, run.cutters))
+    piece = json.loads(run.sources["train"].piece(0, run.config))
     assert [one["calls"][0]["text"] for one in piece["episodes"]][: len(HOSTILE)] == list(HOSTILE)
     json.dumps(run.overview(), allow_nan=False)
 

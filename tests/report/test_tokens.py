@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer
 
 import tacit.pocket
-from tacit.report.tokens import Cutter, Cutters
+from tacit.report.tokens import Cutter, cutter_of
 
 TOKENIZER = Path(tacit.pocket.__file__).parent / "model" / "tokenizer.json"
 
@@ -17,7 +17,7 @@ def encode(text: str) -> list[int]:
 
 
 def pocket() -> Cutter:
-    cutter = Cutters({}).of("pocket")
+    cutter = cutter_of({}, "pocket")
     assert cutter
     return cutter
 
@@ -50,14 +50,14 @@ def test_another_text_is_not_cut() -> None:
 
 def test_a_model_of_the_config_is_found_by_its_path() -> None:
     folder = str(TOKENIZER.parent)
-    assert Cutters({"models": {"mine": {"path": folder}}}).of("mine") is not None
+    assert cutter_of({"models": {"mine": {"path": folder}}}, "mine") is not None
 
 
 @pytest.mark.parametrize("model", ["no/such-model", "an api model", "", "../..", "\x00"])
 def test_a_tokenizer_that_is_not_at_hand_is_none(model: str) -> None:
-    assert Cutters({"models": ["odd"]}).of(model) is None
+    assert cutter_of({"models": ["odd"]}, model) is None
 
 
 def test_a_damaged_tokenizer_is_none(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    assert Cutters({}).of(str(tmp_path)) is None
+    assert cutter_of({}, str(tmp_path)) is None

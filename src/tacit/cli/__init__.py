@@ -338,7 +338,7 @@ def init(
 
 RINGS = {
     "export": "tacit.export.exporting",
-    "report": "tacit.report.command",
+    "report": "tacit.report.reporting",
     "serve": "tacit.serve.serving",
 }
 """What lies around the core, by the module behind its commands; found by name, never imported."""

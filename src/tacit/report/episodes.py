@@ -1,18 +1,18 @@
 """Episodes for a page: one short row each, to list and filter, and the whole in pieces on demand.
 
-Rows are columns of numbers (texts stand in a table once), since a page holds tens of thousands.
+Rows are columns of numbers (each text stands in a table once), since a page holds tens of
+thousands.
 """
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tacit.report.flow import Flow, messages_of
-from tacit.report.reading import Tail, number, parse, tree_at
-from tacit.report.tokens import Cutters
+from tacit.errors import RunError
+from tacit.report.flow import Flow
+from tacit.report.tokens import cutter_of
+from tacit.report.tolerant import Tail, number, parse, tree_at, trees_at
 
 PIECE = 200
 """Episodes that are loaded together."""
@@ -25,6 +25,12 @@ COLUMNS = (
     "step", "task", "level", "right", "tokens", "read", "turns", "spoke", "silent", "reward",
     "advantage", "without",
 )  # fmt: skip
+_OF_EPISODE = ("task_id", "answer", "grade", "error", "reward", "advantages", "seconds")
+_OF_CALL = (
+    "agent", "model", "text", "stop", "usage", "policy", "version", "silent", "choice",
+    "silence_logprob", "part", "round", "seconds",
+)  # fmt: skip
+"""What the page shows of an episode and of a call, as the run folder holds it."""
 
 
 class Table:
@@ -41,73 +47,47 @@ class Table:
         return self._places[text]
 
 
-@dataclass(slots=True, eq=False)
-class Source:
+class Source(Tail):
     """One file of episodes: `train`, `eval-000020`, or a team's name."""
 
-    name: str
-    number: int
-    """Its place among the sources of its run, in the order they were first seen."""
-    tail: Tail
-    agents: Table
-    columns: dict[str, list[float | None]] = field(init=False)
-    places: list[tuple[int, int]] = field(init=False)
-    tasks: Table = field(init=False)
-    levels: Table = field(init=False)
-    questions: list[str] = field(init=False)
-    """One for each task of the table."""
-    flow: Flow = field(init=False)
-    _epoch: int = -1
+    def __init__(self, path: Path, place: int, agents: Table) -> None:
+        """`place`: among the sources of its run, in the order they were first seen."""
+        self.name = path.stem
+        self.place = place
+        self._agents = agents
+        super().__init__(path)
 
-    def __post_init__(self) -> None:
-        self._reset()
-
-    def _reset(self) -> None:
-        self._epoch = self.tail.epoch
-        self.columns = {name: [] for name in COLUMNS}
-        self.places = []
-        self.tasks, self.levels = Table(), Table()
-        self.questions = []
+    def forget(self) -> None:
+        self.columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
+        self._lines: list[tuple[int, int]] = []
+        self._tasks, self._levels = Table(), Table()
+        self._questions: list[str] = []
+        """One for each task of the table."""
         self.flow = Flow()
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self._lines)
 
-    @property
-    def epoch(self) -> int:
-        return self._epoch
-
-    def refresh(self, on_episode: Callable[[dict[str, Any]], None] | None = None) -> bool:
-        """Take in what was appended; say whether anything changed."""
-        before = (self._epoch, len(self))
-        for place, length, tree in self.tail.new():
-            if self.tail.epoch != self._epoch:
-                self._reset()
-            self._add(tree)
-            self.places.append((place, length))
-            if on_episode:
-                on_episode(tree)
-        if self.tail.epoch != self._epoch:
-            self._reset()
-        return before != (self._epoch, len(self))
-
-    def _add(self, tree: dict[str, Any]) -> None:
-        row = self._row(tree)
-        for name, column in self.columns.items():
-            column.append(row[name])
+    def refresh(self) -> bool:
+        """Take in what is new; True if anything changed."""
+        before = self.epoch, len(self)
+        for place, length, tree in self.new():
+            for name, value in self._row(tree).items():
+                self.columns[name].append(value)
+            self._lines.append((place, length))
+        return before != (self.epoch, len(self))
 
     def _row(self, tree: dict[str, Any]) -> dict[str, float | None]:
-        calls = calls_of(tree)
+        calls, grade = trees_at(tree, "calls"), tree_at(tree, "grade")
         self.flow.add(calls)
-        grade = tree_at(tree, "grade")
-        task = self.tasks.place(str(tree.get("task_id", "?")))
-        if task == len(self.questions):
-            self.questions.append(_question(calls)[:_QUESTION])
+        task = self._tasks.place(str(tree.get("task_id", "?")))
+        if task == len(self._questions):
+            self._questions.append(_question(calls)[:_QUESTION])
         advantages = [number(value) or 0.0 for value in tree_at(tree, "advantages").values()]
         return {
             "step": number(tree.get("step")),
             "task": task,
-            "level": self.levels.place(str(tree.get("level", ""))),
+            "level": self._levels.place(str(tree.get("level", ""))),
             "right": int(bool(grade.get("right"))) if grade else None,
             "tokens": _tokens(calls, "generated"),
             "read": _tokens(calls, "prompt"),
@@ -120,90 +100,64 @@ class Source:
         }
 
     def _mask(self, calls: Iterator[dict[str, Any]]) -> int:
-        places = {self.agents.place(str(call.get("agent", "?"))) for call in calls}
+        places = {self._agents.place(str(call.get("agent", "?"))) for call in calls}
         return sum(1 << place for place in places if place < _MOST_AGENTS)
 
     def rows(self, start: int = 0) -> dict[str, Any]:
         """The rows from a number on, with the tables whole."""
         return {
-            "epoch": self._epoch,
+            "epoch": self.epoch,
             "from": start,
             "columns": {name: column[start:] for name, column in self.columns.items()},
-            "tasks": self.tasks.texts,
-            "questions": self.questions,
-            "levels": self.levels.texts,
+            "tasks": self._tasks.texts,
+            "questions": self._questions,
+            "levels": self._levels.texts,
         }
 
-    def piece(self, piece: int, cutters: Cutters) -> bytes:
-        """The whole of PIECE episodes, read again from the file."""
-        builder = PieceBuilder(cutters)
-        with self.tail.path.open("rb") as file:
-            for place, length in self.places[piece * PIECE : (piece + 1) * PIECE]:
+    @property
+    def pieces(self) -> int:
+        return -(-len(self) // PIECE)
+
+    def piece(self, piece: int, config: dict[str, Any]) -> bytes:
+        """The whole of PIECE episodes, read again from the file; each prompt's text once.
+
+        `config` is the run's, and says whose tokenizers cut the messages.
+        """
+        texts, episodes = Table(), []
+        with self.path.open("rb") as file:
+            for place, length in self._lines[piece * PIECE : (piece + 1) * PIECE]:
                 file.seek(place)
-                builder.add(parse(file.read(length)))
-        return builder.take()
+                try:
+                    tree = tree_at(parse(file.read(length)))
+                except ValueError:
+                    raise RunError(f"{self.path} has changed since it was read") from None
+                kept = {name: tree[name] for name in _OF_EPISODE if tree.get(name) is not None}
+                calls = [_call(call, texts, config) for call in trees_at(tree, "calls")]
+                episodes.append(kept | {"calls": calls})
+        return to_json({"texts": texts.texts, "episodes": episodes})
 
 
-class PieceBuilder:
-    """Collects whole episodes, prompts' texts once each."""
-
-    def __init__(self, cutters: Cutters) -> None:
-        self._cutters = cutters
-        self._start()
-
-    def _start(self) -> None:
-        self._texts = Table()
-        self._episodes: deque[dict[str, Any]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._episodes)
-
-    def add(self, tree: dict[str, Any]) -> None:
-        kept = ("task_id", "answer", "grade", "error", "reward", "advantages", "seconds")
-        self._episodes.append(
-            {
-                **{name: tree[name] for name in kept if tree.get(name) is not None},
-                "calls": [self._call(call) for call in calls_of(tree)],
-            }
-        )
-
-    def take(self) -> bytes:
-        tree = {"texts": self._texts.texts, "episodes": list(self._episodes)}
-        self._start()
-        return to_json(tree)
-
-    def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        kept = (
-            "agent", "model", "text", "stop", "usage", "policy", "version", "silent", "choice",
-            "silence_logprob", "part", "round", "seconds",
-        )  # fmt: skip
-        prompt = [
-            [str(message.get("role", "")), self._texts.place(str(message.get("content", "")))]
-            for message in messages_of(call)
-        ]
-        return {
-            **{name: call[name] for name in kept if call.get(name) not in (None, "", False)},
-            "prompt": prompt,
-            **self._tokens(call),
-        }
-
-    def _tokens(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Surprise of each token in hundredths of a nat, and where each ends in the text."""
-        logprobs, ids, text = call.get("logprobs"), call.get("output_ids"), call.get("text")
-        if not (logprobs and ids and isinstance(logprobs, list) and isinstance(text, str)):
-            return {}
-        cutter = self._cutters.of(str(call.get("model", "")))
-        lengths = cutter.cut(text, ids) if cutter else None
-        try:
-            surprise = [round(-100 * value) for value in logprobs]
-        except (TypeError, ValueError, OverflowError):  # no number among them
-            return {}
-        return {"surprise": surprise, **({"lengths": lengths} if lengths else {})}
+def _call(call: dict[str, Any], texts: Table, config: dict[str, Any]) -> dict[str, Any]:
+    prompt = [
+        [str(message.get("role", "")), texts.place(str(message.get("content", "")))]
+        for message in trees_at(call, "messages")
+    ]
+    kept = {name: call[name] for name in _OF_CALL if call.get(name) not in (None, "", False)}
+    return {**kept, "prompt": prompt, **_surprise(call, config)}
 
 
-def calls_of(tree: dict[str, Any]) -> list[dict[str, Any]]:
-    calls = tree.get("calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+def _surprise(call: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Surprise of each token in hundredths of a nat, and where each ends in the text."""
+    logprobs, ids, text = call.get("logprobs"), call.get("output_ids"), call.get("text")
+    if not (logprobs and ids and isinstance(logprobs, list) and isinstance(text, str)):
+        return {}
+    cutter = cutter_of(config, str(call.get("model", "")))
+    lengths = cutter.cut(text, ids) if cutter else None
+    try:
+        surprise = [round(-100 * value) for value in logprobs]
+    except (TypeError, ValueError, OverflowError):  # no number among them
+        return {}
+    return {"surprise": surprise, **({"lengths": lengths} if lengths else {})}
 
 
 def to_json(value: Any) -> bytes:
@@ -223,13 +177,9 @@ def _finite(value: Any) -> Any:
     return number(value) if isinstance(value, float) else value
 
 
-def episode_files(folder: Path) -> list[Path]:
-    return sorted((folder / "episodes").glob("*.jsonl"))
-
-
 def _question(calls: list[dict[str, Any]]) -> str:
     """What the first agent was asked, which is the task's question in every shipped topology."""
-    asked = messages_of(calls[0]) if calls else []
+    asked = trees_at(calls[0], "messages") if calls else []
     return " ".join(str(asked[-1].get("content", "")).split()) if asked else ""
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tacit.report.tolerant import number, tree_at, trees_at
 from tacit.types import told_of_silence
 
 Node = tuple[int, str]
@@ -18,19 +19,19 @@ class Flow:
     links: dict[tuple[Node, Node], dict[str, float]] = field(default_factory=dict)
 
     def add(self, calls: list[dict[str, Any]]) -> None:
-        """Count one episode. A message was read by whoever's prompt holds its text.
+        """Count one episode. A message was read by every agent whose prompt holds its text.
 
-        Two agents may say the same, so the reader's longest chain of tokens must have room for the
-        sender's too.
+        Two agents may say the same. So the reader's longest chain of tokens must also have room for
+        the sender's.
         """
         self.episodes += 1
         spoken: list[tuple[Node, int, str, int, int]] = []
         for call in calls:
             node = (_whole(call.get("round")), str(call.get("agent", "?")))
-            tokens = _whole(_usage(call).get("generated"))
+            tokens = _whole(tree_at(call, "usage").get("generated"))
             text = call.get("text")
             text = text.strip() if isinstance(text, str) else ""
-            prompt = "\n".join(str(message.get("content", "")) for message in messages_of(call))
+            prompt = "\n".join(str(m.get("content", "")) for m in trees_at(call, "messages"))
             depth, path = node[0], _whole(call.get("path_tokens"))
             for other, before, said, size, earlier in spoken:
                 if said and said in prompt and (not path or earlier + tokens <= path):
@@ -48,7 +49,7 @@ class Flow:
 
     @property
     def silence(self) -> float | None:
-        """Share of the calls that could have been silent in which nothing was said."""
+        """Of the calls that could have been silent, the share that was."""
         choices = sum(sums["choices"] for sums in self.nodes.values())
         silent = sum(sums["silent"] for sums in self.nodes.values())
         return silent / choices if choices else None
@@ -66,28 +67,17 @@ class Flow:
         }
 
 
-def messages_of(call: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a call's prompt."""
-    messages = call.get("messages")
-    return [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-
-
 def _may_be_silent(call: dict[str, Any]) -> bool:
     """As `Call.may_be_silent`, which older run folders do not hold."""
     known = call.get("may_be_silent")
     if known is not None:
         return bool(known)
-    told = told_of_silence(str(message.get("content")) for message in messages_of(call))
+    told = told_of_silence(str(message.get("content")) for message in trees_at(call, "messages"))
     return bool(call.get("silent")) or call.get("silence_logprob") is not None or told
 
 
-def _usage(call: dict[str, Any]) -> dict[str, Any]:
-    usage = call.get("usage")
-    return usage if isinstance(usage, dict) else {}
-
-
 def _whole(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+    return int(number(value) or 0)
 
 
 def _count(sums: dict[str, float], tokens: int) -> None:

@@ -6,13 +6,12 @@ import re
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigError
-from tacit.report.episodes import PIECE, PieceBuilder, Source, to_json
+from tacit.report.episodes import PIECE, to_json
 from tacit.report.run_page import Run
 from tacit.run.folder import write_atomically
 
@@ -34,52 +33,24 @@ def plotly_script() -> Path:
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
-@dataclass(slots=True, eq=False)
-class Pieces:
-    """Whole episodes, packed as they are read; beside the page once they are too many for it."""
-
-    folder: Path
-    most: int = INSIDE
-    inside: dict[str, str] = field(default_factory=dict)
-    size: int = 0
-    beside: bool = False
-
-    def add(self, key: str, data: bytes) -> None:
-        packed = pack(data)
-        self.size += len(packed)
-        if not self.beside and self.size > self.most:
-            self.beside = True
-            self.folder.mkdir(parents=True)
-            for held, text in self.inside.items():
-                self._write(held, text)
-            self.inside.clear()
-        if self.beside:
-            self._write(key, packed)
-        else:
-            self.inside[key] = packed
-
-    def _write(self, key: str, packed: str) -> None:
-        (self.folder / f"{key}.js").write_text(f'tacitPiece("{key}","{packed}")\n')
-
-
 def write_report(
     folders: Sequence[Path], target: Path, *, conversations: bool = True, inside: int = INSIDE
 ) -> Path:
     """Read the runs and write the page; an earlier report in its place is replaced."""
-    script = plotly_script().read_text(encoding="utf-8")
+    plotly_script()
     runs = open_runs(folders)
+    for run in runs:
+        run.refresh()
     beside = target.with_name(f"{target.stem}.pieces")
     making = target.with_name(f".{target.stem}.pieces")
     shutil.rmtree(making, ignore_errors=True)
     try:
-        pieces = Pieces(making, inside)
-        for number, run in enumerate(runs):
-            _read(run, number, pieces, conversations=conversations)
+        pieces = _packed(runs if conversations else [], making, inside)
         _check_only_ours(beside)
         shutil.rmtree(beside, ignore_errors=True)
-        if pieces.beside:
+        if making.exists():
             making.rename(beside)
-        page = _page(runs, pieces, beside.name, script, conversations=conversations)
+        page = _page(runs, pieces, beside.name, conversations=conversations)
         write_atomically(target, page.encode("utf-8", "backslashreplace"))
         target.chmod(0o644)
     finally:
@@ -88,7 +59,7 @@ def write_report(
 
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs under the names people will see: as short as tells them apart."""
+    """The runs, each under the shortest name that tells it from the others."""
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"`{folder}` is not a folder: name a run folder, like runs/NAME")
@@ -107,50 +78,48 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
     ]
 
 
-def _read(run: Run, number: int, pieces: Pieces, *, conversations: bool) -> None:
-    """One pass over the folder, packing conversations on the way."""
-    builders: dict[Source, PieceBuilder] = {}
+def _packed(runs: Sequence[Run], folder: Path, most: int) -> dict[str, str]:
+    """All conversations in pieces. Once they are too many for the page they go into the folder."""
+    inside: dict[str, str] = {}
+    size = 0
+    for number, run in enumerate(runs):
+        for source in run.sources.values():
+            for piece in range(source.pieces):
+                packed = pack(source.piece(piece, run.config))
+                inside[f"{number}-{source.place}-{piece}"] = packed
+                size += len(packed)
+                if size > most:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    for key, text in inside.items():
+                        (folder / f"{key}.js").write_text(f'tacitPiece("{key}","{text}")\n')
+                    inside.clear()
+    return inside
 
-    def pack_up(source: Source, piece: int) -> None:
-        pieces.add(f"{number}-{source.number}-{piece}", builders[source].take())
 
-    def keep(source: Source, tree: dict[str, Any]) -> None:
-        builder = builders.setdefault(source, PieceBuilder(run.cutters))
-        builder.add(tree)
-        if len(builder) == PIECE:
-            pack_up(source, (len(source) - 1) // PIECE)
-
-    run.refresh(keep if conversations else None)
-    for source, builder in builders.items():
-        if len(builder):
-            pack_up(source, (len(source) - 1) // PIECE)
-
-
-def _page(
-    runs: Sequence[Run], pieces: Pieces, beside: str, script: str, *, conversations: bool
-) -> str:
+def _page(runs: Sequence[Run], pieces: dict[str, str], beside: str, *, conversations: bool) -> str:
     overviews = [run.overview() for run in runs]
     if not conversations:
         for overview in overviews:
             overview["notes"].append("Conversations were left out of this report.")
             overview["sources"] = []
-    settings = {"runs": overviews, "piece": PIECE, "pieces": beside}
-    parts = [f'<script type="application/json" id="overview">{in_script(settings)}</script>']
-    if conversations:
-        for number, run in enumerate(runs):
-            for source in run.sources.values():
-                rows = pack(to_json(source.rows()))
-                parts.append(_text(f"rows-{number}-{source.number}", rows))
-    later = [_text("plotly", _inline(script))]
-    later += [_text(f"piece-{key}", packed) for key, packed in pieces.inside.items()]
+    settings = in_script({"runs": overviews, "piece": PIECE, "pieces": beside})
+    rows = [
+        _text(f"rows-{number}-{source.place}", pack(to_json(source.rows())))
+        for number, run in enumerate(runs if conversations else [])
+        for source in run.sources.values()
+    ]
+    plotly = plotly_script().read_text(encoding="utf-8")
+    later = [_text(f"piece-{key}", packed) for key, packed in pieces.items()]
     nonce = secrets.token_urlsafe(18)
-    scripts = [_asset(name) for name in SCRIPTS]
+    scripts = [f'<script nonce="{nonce}">{_inline(_asset(name))}</script>' for name in SCRIPTS]
     return fill_template(
         policy=f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce)}">',
         styles=f"<style>{_asset('page.css')}</style>",
-        data="\n".join(parts),
-        scripts="\n".join(f'<script nonce="{nonce}">{_inline(one)}</script>' for one in scripts),
-        pieces="\n".join(later),
+        data="\n".join(
+            [f'<script type="application/json" id="overview">{settings}</script>', *rows]
+        ),
+        scripts="\n".join(scripts),
+        pieces="\n".join([_text("plotly", _inline(plotly)), *later]),
     )
 
 
@@ -173,7 +142,7 @@ def fill_template(**parts: str) -> str:
 
 
 def in_script(value: Any) -> str:
-    """JSON that no text in it can end the script element of."""
+    """JSON in which no text can end the script element."""
     return to_json(value).decode("utf-8").replace("<", "\\u003c")
 
 

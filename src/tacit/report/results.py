@@ -5,77 +5,76 @@ from typing import Any
 
 from tacit.evaluation.statistics import wilson
 from tacit.report.episodes import Source
-from tacit.report.reading import number, tree_at
-
-CHECKPOINT = re.compile(r"eval-(\d+)")
-"""What a held-out evaluation in training is called, by its step."""
+from tacit.report.tolerant import number, tree_at, trees_at
 
 
-def point_of(name: str, kind: str, step: int | None, tree: dict[str, Any]) -> dict[str, Any]:
-    kept = (
-        "tasks", "samples", "failed", "majority", "any_right", "read", "generated_per_solved",
-        "path_tokens", "path_seconds", "silent_accuracy", "spoken_accuracy", "leaks", "money",
-        "money_per_solved",
-    )  # fmt: skip
+def step_of(name: str) -> int | None:
+    """The step of a held-out evaluation in training; None for a team, or for training itself."""
+    found = re.fullmatch(r"eval-(\d+)", name)
+    return int(found[1]) if found else None
+
+
+def kind_of(name: str) -> str:
+    return "train" if name == "train" else "team" if step_of(name) is None else "checkpoint"
+
+
+def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
+    """What a summary says of a team or checkpoint, as far as it says it in numbers."""
+    kept = ("tasks", "read", "generated_per_solved", "path_tokens", "money")
     return {
         "name": name,
-        "kind": kind,
-        "step": step,
+        "kind": kind_of(name),
+        "step": step_of(name),
         "accuracy": _estimate(tree.get("accuracy")),
         "tokens": _estimate(tree.get("generated")),
         "levels": {lv: _estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
-        "agents": _agents(tree.get("agents")),
+        "agents": _agents(tree),
         "silence": _silence(tree),
-        "changed": tree.get("changed") if isinstance(tree.get("changed"), dict) else None,
+        "changed": tree_at(tree, "changed") or None,
         **{name: number(tree.get(name)) for name in kept},
     }
 
 
 def counted(source: Source) -> dict[str, Any]:
-    """A team still being played: what its episodes say so far."""
-    match = CHECKPOINT.fullmatch(source.name)
+    """A team that no summary knows yet: what its episodes say so far."""
     graded = [right for right in source.columns["right"] if right is not None]
-    tokens = [t or 0 for t in source.columns["tokens"]]
-    accuracy = wilson(sum(graded), len(graded)) if graded else None
-    mean = sum(tokens) / len(tokens)
-    return {
-        "name": source.name,
-        "kind": "checkpoint" if match else "team",
-        "step": int(match[1]) if match else None,
-        "accuracy": accuracy
-        and {"mean": accuracy.mean, "low": accuracy.low, "high": accuracy.high},
-        "tokens": {"mean": mean, "low": mean, "high": mean},
-        "levels": {},
-        "agents": [],
-        "silence": source.flow.silence,
-        "tasks": len(graded),
-        "failed": len(source) - len(graded),
-    }
+    share = wilson(sum(graded), len(graded)) if graded else None
+    said = {"mean": sum(tokens or 0 for tokens in source.columns["tokens"]) / len(source)}
+    tree: dict[str, Any] = {"generated": said, "silence": source.flow.silence, "tasks": len(graded)}
+    if share:
+        tree["accuracy"] = {"mean": share.mean, "low": share.low, "high": share.high}
+    return point_of(source.name, tree)
 
 
-def _agents(value: Any) -> list[dict[str, Any]]:
-    """Those with the numbers that are counted on."""
-    agents = value if isinstance(value, list) else []
+def _agents(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those with the numbers that the page relies on."""
     needed = ("calls", "silence")
-    return [one for one in agents if all(number(tree_at(one).get(n)) is not None for n in needed)]
+    return [
+        agent
+        for agent in trees_at(tree, "agents")
+        if all(number(agent.get(name)) is not None for name in needed)
+    ]
 
 
 def _silence(tree: dict[str, Any]) -> float | None:
-    """Share of the calls that could have been silent in which nothing was said.
+    """Of the calls that could have been silent, the share that was.
 
-    Older summaries do not count those calls: whoever was ever silent could always have been.
+    Older summaries do not count those calls. There, an agent that was ever silent always could be.
     """
     if "silence" in tree:
         return number(tree["silence"])
-    agents = [agent for agent in _agents(tree.get("agents")) if agent["silence"]]
+    agents = [agent for agent in _agents(tree) if agent["silence"]]
     calls = sum(agent["calls"] for agent in agents)
     return sum(agent["silence"] * agent["calls"] for agent in agents) / calls if calls else None
 
 
 def _estimate(value: Any) -> dict[str, float] | None:
-    tree = tree_at(value)
-    mean = number(tree.get("mean"))
+    """A mean with its interval; without one, the mean stands for both ends."""
+    mean, low, high = (number(tree_at(value).get(name)) for name in ("mean", "low", "high"))
     if mean is None:
         return None
-    low, high = number(tree.get("low")), number(tree.get("high"))
-    return {"mean": mean, "low": mean if low is None else low, "high": high or mean}
+    return {
+        "mean": mean,
+        "low": mean if low is None else low,
+        "high": mean if high is None else high,
+    }

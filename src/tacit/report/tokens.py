@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import tacit.pocket
+from tacit.report.tolerant import tree_at
 
 _LONGEST_GROUP = 8
 """Tokens that may share a character: four bytes at most, with room for odd tokenizers."""
@@ -26,7 +27,7 @@ class Cutter:
         self._sizes: dict[int, int] = {}
 
     def cut(self, text: str, ids: list[int]) -> list[int] | None:
-        """UTF-16 units (as browsers count) of each token; None where text and tokens disagree."""
+        """UTF-16 units (as browsers count) of each token; None if text and tokens disagree."""
         for token in ids:
             if token not in self._pieces:
                 piece = self._decoder.decode([token])
@@ -36,7 +37,7 @@ class Cutter:
         return self._cut_in_groups(text, ids)
 
     def _cut_in_groups(self, text: str, ids: list[int]) -> list[int] | None:
-        """Where a character is spread over several tokens, the last of them stands for it."""
+        """If a character is spread over several tokens, the last of them stands for it."""
         lengths: list[int] = []
         place = 0
         group: list[int] = []
@@ -56,17 +57,9 @@ def _units(text: str) -> int:
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-class Cutters:
-    """The cutters of a run's models. A model whose tokenizer is not at hand has none."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        models = config.get("models")
-        self._models = models if isinstance(models, dict) else {}
-
-    def of(self, model: str) -> Cutter | None:
-        settings = self._models.get(model)
-        path = settings.get("path") if isinstance(settings, dict) else None
-        return _open(str(path or model))
+def cutter_of(config: dict[str, Any], model: str) -> Cutter | None:
+    """The cutter of a run's model; None if its tokenizer is not at hand."""
+    return _open(str(tree_at(config, "models", model).get("path") or model))
 
 
 @cache
@@ -83,7 +76,7 @@ def _open(model: str) -> Cutter | None:
 
 
 def _find(model: str) -> Path | None:
-    """`tokenizer.json` of the pocket model, of a folder, or of what was downloaded before."""
+    """`tokenizer.json` of the pocket model, of a folder, or of an earlier download."""
     folder = Path(tacit.pocket.__file__).parent / "model" if model == "pocket" else Path(model)
     if (folder / "tokenizer.json").is_file():
         return folder / "tokenizer.json"

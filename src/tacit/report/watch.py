@@ -1,9 +1,9 @@
 """`tacit watch`: the report's page, live, from a server that only this machine can reach.
 
-It follows the run folders and tells the page when there is more (server-sent events). Reading and
-acting need the token of the address that is printed, so that other users and other web pages on
-this machine can do neither. Stop and save are left as word in the run folder, which the training
-process takes up after its step.
+The server follows the run folders and tells the page when there is more (server-sent events).
+Reading and acting need the token of the printed address, so that other users and other web pages on
+this machine can do neither. Stop and save are left as requests in the run folder, which the
+training process takes up after its step.
 """
 
 import errno
@@ -15,9 +15,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, RunError
 from tacit.report.episodes import PIECE, Source, to_json
 from tacit.report.loopback import names_loopback
 from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
@@ -54,12 +54,12 @@ class Watched:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look once; whoever waits for news is woken where there is any."""
+        """Look once, and wake whoever waits for news if there is any."""
         with self._changed:
             known = {run.folder for run in self.runs}
             there = _run_folders(self._folders)
-            found = [folder for folder in there if folder not in known]
-            new = [Run(folder) for folder in found]
+            new = [Run(folder) for folder in there if folder not in known]
+            found = len(new)
             for number, run in enumerate(self.runs):
                 if new and run.folder in self._folders and run.folder not in there:
                     self.runs[number] = new.pop(0)  # it waited for a run, and holds several
@@ -84,8 +84,9 @@ class Watched:
 
     def overviews(self, shown: Sequence[int]) -> dict[str, Any]:
         with self._changed:
-            self._shown |= {*shown}
-            for number in shown:
+            there = [number for number in shown if number < len(self.runs)]
+            self._shown |= {*there}
+            for number in there:
                 self.runs[number].refresh()
             runs = [{"id": number, **run.overview()} for number, run in enumerate(self.runs)]
         return {"runs": runs, "piece": PIECE}
@@ -96,10 +97,10 @@ class Watched:
 
     def piece(self, run: int, source: int, piece: int) -> bytes:
         with self._changed:
-            return self._source(run, source).piece(piece, self.runs[run].cutters)
+            return self._source(run, source).piece(piece, self.runs[run].config)
 
     def ask(self, run: int, request: Request) -> bool:
-        """Leave word for the run; False where nobody is there to take it."""
+        """Leave a request for the run; False if it is not under way."""
         with self._changed:
             one = self.runs[run]
         if not one.is_running():
@@ -113,17 +114,13 @@ class Watched:
 
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
     """The run folders named or found below, the newest first; one may not be there yet."""
-    found: dict[Path, float] = {}
+    found: list[Path] = []
     for folder in folders:
         below = [
             path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.json")
         ]
-        if below and not (folder / "config.json").exists():
-            for run in below:
-                found[run] = _last_change(run)
-        else:
-            found[folder] = _last_change(folder)
-    return sorted(found, key=lambda run: -found[run])
+        found += [folder] if (folder / "config.json").exists() or not below else below
+    return sorted(dict.fromkeys(found), key=_last_change, reverse=True)
 
 
 def _last_change(run: Path) -> float:
@@ -142,7 +139,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What to open: the token stands after the #, which browsers keep to themselves."""
+        """What to open. The token stands after the #, which browsers do not send."""
         return f"http://127.0.0.1:{self.server_port}/#token={self.token}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -154,57 +151,59 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if not self._local():
-            return
         url = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        match url.path.strip("/").split("/"):
-            case [""]:
-                self._send(_page().encode(), "text/html; charset=utf-8")
-            case ["assets", name] if name in _assets():
-                kind = "text/css" if name.endswith(".css") else "text/javascript"
-                self._send(_assets()[name].read_bytes(), f"{kind}; charset=utf-8")
-            case ["data", *what]:
-                if self._allowed(self.headers.get("X-Tacit-Token", "")):
-                    self._data(what, query)
-            case ["events"]:
-                if self._allowed(query.get("token", "")):
-                    self._events()
-            case _:
-                self._refuse(HTTPStatus.NOT_FOUND, "There is no such page.")
+        path, query = url.path.strip("/").split("/"), dict(parse_qsl(url.query))
+        token = self.headers.get("X-Tacit-Token", "")
+        if not names_loopback(self.headers.get("Host", "")):  # how another site would get in
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page answers to 127.0.0.1 only.")
+        elif self.command == "GET" and path == [""]:
+            self._send(_page().encode(), "text/html; charset=utf-8")
+        elif self.command == "GET" and path[0] == "assets":
+            self._asset("/".join(path[1:]))
+        elif not self._allowed(query.get("token", "") if path == ["events"] else token):
+            told = "Open the address that `tacit watch` printed: it holds the key."
+            self._refuse(HTTPStatus.FORBIDDEN, told)
+        else:
+            try:
+                self._data([self.command, *path], query)
+            except (ValueError, IndexError, OSError, RunError):
+                self._nothing("There is no such data any more; reload the page.")
 
-    def do_POST(self) -> None:
-        if not self._local() or not self._allowed(self.headers.get("X-Tacit-Token", "")):
+    do_POST = do_GET
+
+    def _asset(self, name: str) -> None:
+        ours = {name: ASSETS / name for name in ("page.css", *SCRIPTS)}
+        files = {**ours, "plotly.min.js": plotly_script()}
+        if name not in files:
+            self._nothing("There is no such file.")
             return
-        match urlsplit(self.path).path.strip("/").split("/"):
-            case ["act", what, run] if what in get_args(Request) and self._is_run(run):
-                if self.server.watched.ask(int(run), what):  # type: ignore[arg-type]
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        self._send(files[name].read_bytes(), f"{kind}; charset=utf-8")
+
+    def _data(self, path: list[str], query: dict[str, str]) -> None:
+        watched = self.server.watched
+        match path:
+            case ["GET", "events"]:
+                self._events()
+            case ["GET", "data", "runs"]:
+                shown = [_place(one) for one in query.get("shown", "0").split(",") if one]
+                self._json(watched.overviews(shown))
+            case ["GET", "data", "rows", run, source]:
+                start = _place(query.get("from", "0"))
+                self._json(watched.rows(_place(run), _place(source), start))
+            case ["GET", "data", "piece", run, source, piece]:
+                data = watched.piece(_place(run), _place(source), _place(piece))
+                self._send(data, "application/json")
+            case ["POST", "act", what, run] if what in get_args(Request):
+                if watched.ask(_place(run), what):  # type: ignore[arg-type]
                     self._json({"asked": what})
                 else:
                     self._refuse(HTTPStatus.CONFLICT, "This run is not under way on this machine.")
             case _:
-                self._refuse(HTTPStatus.NOT_FOUND, "There is no such action.")
-
-    def _data(self, what: list[str], query: dict[str, str]) -> None:
-        watched = self.server.watched
-        try:
-            match what:
-                case ["runs"]:
-                    shown = [int(one) for one in query.get("shown", "0").split(",") if one]
-                    self._json(watched.overviews([n for n in shown if self._is_run(str(n))]))
-                case ["rows", run, source]:
-                    start = _place(query.get("from", "0"))
-                    self._json(watched.rows(_place(run), _place(source), start))
-                case ["piece", run, source, piece]:
-                    data = watched.piece(_place(run), _place(source), _place(piece))
-                    self._send(data, "application/json")
-                case _:
-                    self._refuse(HTTPStatus.NOT_FOUND, "There is no such data.")
-        except (ValueError, IndexError, OSError):
-            self._refuse(HTTPStatus.NOT_FOUND, "There is no such data any more; reload the page.")
+                self._nothing("There is no such page.")
 
     def _events(self) -> None:
-        """Say each new version, and now and then that the line is open."""
+        """Send each new version, and now and then a sign that the connection is open."""
         self._begin(HTTPStatus.OK, "text/event-stream", None)
         watched, version = self.server.watched, -1
         try:
@@ -217,26 +216,14 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             return
 
-    def _is_run(self, text: str) -> bool:
-        return text.isdecimal() and int(text) < len(self.server.watched.runs)
-
-    def _local(self) -> bool:
-        """A name other than loopback's is how another site would try to get in."""
-        if names_loopback(self.headers.get("Host", "")):
-            return True
-        self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page answers to 127.0.0.1 only.")
-        return False
-
     def _allowed(self, token: str) -> bool:
-        if hmac.compare_digest(token.encode(), self.server.token.encode()):
-            return True
-        self._refuse(
-            HTTPStatus.FORBIDDEN, "Open the address that `tacit watch` printed: it holds the key."
-        )
-        return False
+        return hmac.compare_digest(token.encode(), self.server.token.encode())
 
     def _json(self, value: Any) -> None:
         self._send(to_json(value), "application/json")
+
+    def _nothing(self, sentence: str) -> None:
+        self._refuse(HTTPStatus.NOT_FOUND, sentence)
 
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         self._send(sentence.encode(), "text/plain; charset=utf-8", status)
@@ -246,15 +233,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _begin(self, status: HTTPStatus, kind: str, length: int | None) -> None:
+        """Send the head of a reply; without a length the body ends with the connection."""
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        for name, value in HEADERS.items():
+        end = ("Connection", "close") if length is None else ("Content-Length", str(length))
+        for name, value in (("Content-Type", kind), *HEADERS.items(), end):
             self.send_header(name, value)
-        if length is None:
-            self.send_header("Connection", "close")
-            self.close_connection = True
-        else:
-            self.send_header("Content-Length", str(length))
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -266,11 +249,6 @@ def _place(text: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"{text!r} is no place")
     return int(text)
-
-
-def _assets() -> dict[str, Path]:
-    ours = {name: ASSETS / name for name in ("page.css", *SCRIPTS)}
-    return {**ours, "plotly.min.js": plotly_script()}
 
 
 def _page() -> str:

@@ -23,24 +23,30 @@ def parse(text: bytes) -> Any:
         return json.loads(text)
 
 
-def read_json(path: Path, notes: list[str]) -> Any:
-    """A whole file's value, or None with a note that says why."""
+def read_json(path: Path, notes: list[str]) -> dict[str, Any]:
+    """A file's object. Empty if there is none; a file that is damaged adds a note."""
     try:
-        return parse(path.read_bytes())
+        return tree_at(parse(path.read_bytes()))
     except FileNotFoundError:
-        return None
+        pass
     except (ValueError, RecursionError) as error:
         notes.append(f"{path.name} is damaged and left out ({error}).")
     except OSError as error:
         notes.append(f"{path.name} cannot be read: {error.strerror}.")
-    return None
+    return {}
 
 
 def tree_at(value: Any, *path: str) -> dict[str, Any]:
-    """The object under these keys, empty where something else is there."""
+    """The object under these keys; empty if something else is there."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+def trees_at(value: Any, key: str) -> list[dict[str, Any]]:
+    """The objects of the list under a key; whatever else it holds is left out."""
+    found = tree_at(value).get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def number(value: Any) -> float | None:
@@ -63,6 +69,10 @@ class Tail:
         self.unreadable = 0
         self.torn = False
         self._last = b""
+        self.forget()
+
+    def forget(self) -> None:
+        """For subclasses: what was taken from the file no longer counts."""
 
     def new(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Objects of the whole lines since the last look, each with its place and length."""
@@ -93,7 +103,7 @@ class Tail:
         self._restart()
 
     def _same(self, file: Any) -> bool:
-        """Whether what was read before is still there."""
+        """True if what was read before is still there."""
         file.seek(self.offset - len(self._last))
         return bool(file.read(len(self._last)) == self._last)
 
@@ -115,3 +125,40 @@ class Tail:
             count = f"{self.unreadable} line{'s' if self.unreadable > 1 else ''}"
             said.append(f"{self.path.name}: {count} could not be read and are left out.")
         return said
+
+
+class Columns(Tail):
+    """A metrics file as columns. If a step was replayed, its last numbers count."""
+
+    def forget(self) -> None:
+        self._rows: dict[float, dict[str, float]] = {}
+
+    @property
+    def steps(self) -> list[float]:
+        return list(self._rows)
+
+    def refresh(self) -> bool:
+        """Take in what is new; True if anything changed."""
+        before, lines = self.epoch, 0
+        for _, _, tree in self.new():
+            lines += 1
+            step = number(tree.pop("step", None))
+            if step is not None:
+                numbers = {name: number(value) for name, value in tree.items()}
+                kept = {name: one for name, one in numbers.items() if one is not None}
+                self._rows.setdefault(step, {}).update(kept)
+        return lines > 0 or self.epoch != before
+
+    def to_json(self) -> dict[str, Any]:
+        steps = sorted(self._rows)
+        names = dict.fromkeys(name for step in steps for name in self._rows[step])
+        return {
+            "steps": steps,
+            "columns": {
+                name: [_rounded(self._rows[step].get(name)) for step in steps] for name in names
+            },
+        }
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.report.reading import Tail, number, read_json, tree_at
+from tacit.report.tolerant import Tail, number, read_json, tree_at
 
 
 def objects(tail: Tail) -> list[object]:
@@ -57,10 +57,10 @@ def test_lines_that_are_no_objects_are_counted_and_passed_over(tmp_path: Path) -
 
 def test_a_damaged_file_is_a_note(tmp_path: Path) -> None:
     notes: list[str] = []
-    assert read_json(tmp_path / "missing.json", notes) is None
+    assert read_json(tmp_path / "missing.json", notes) == {}
     assert notes == []
     (tmp_path / "torn.json").write_text('{"a": ')
-    assert read_json(tmp_path / "torn.json", notes) is None
+    assert read_json(tmp_path / "torn.json", notes) == {}
     assert "torn.json is damaged and left out" in notes[0]
 
 
