@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test quick lint format soak clean
+.PHONY: demo test quick lint format soak clean docs
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,6 +31,13 @@ lint: .venv/.ready
 format: .venv/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.venv/.docs: .venv/.ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv runs dist .mypy_cache .pytest_cache .ruff_cache
