@@ -14,7 +14,9 @@ RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 TABLE = re.search(r"<!-- main -->\n(.*?)<!-- end -->", RESULTS, re.S)
 ESTIMATE = re.compile(r"[+−]?\d+\.\d \[[+−]?\d+\.\d, [+−]?\d+\.\d\]")
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]|-bit)")
-NAMES = re.compile(r"Qwen2\.5-Coder-[\d.]+B|`[^`]*`|1\.5 billion|1\.4 million|\d\.\d+\.\d+|Python \d\.\d+")
+NAMES = re.compile(
+    r"Qwen2\.5-Coder-[\d.]+B|`[^`]*`|1\.5 billion|1\.4 million|\d\.\d+\.\d+|Python \d\.\d+"
+)
 
 
 def test_every_generated_file_is_what_the_records_give() -> None:

@@ -61,3 +61,11 @@ def test_the_reference_shows_every_public_name_once(site: ModuleType) -> None:
     shown = re.findall(r"^::: tacit\.(\w+)$", site.reference(), re.M)
     assert sorted(shown) == sorted({*tacit.__all__} - {"__version__"})
     assert site.NAMES in (DOCS / "reference.md").read_text(encoding="utf-8")
+
+
+def test_files_that_the_algorithms_name_are_there() -> None:
+    text = (DOCS / "algorithms.md").read_text(encoding="utf-8")
+    named = {*re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text)}
+    assert named
+    for path in named:
+        assert (ROOT / "src" / "tacit" / path).exists() or (ROOT / path).exists(), path
