@@ -23,6 +23,7 @@ from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError, RunError
 from tacit.export.card import Facts, model_card
 from tacit.export.exporting import Order, export_run
+from tacit.export.formats import PolicyWeights
 from tacit.export.shapes import prompt_shapes
 from tacit.learn.assemble import open_stage
 from tacit.learn.checkpoint import Checkpoints
@@ -249,14 +250,23 @@ def test_the_program_in_the_card_runs(
 
 def test_a_card_of_an_unfinished_run_invents_nothing() -> None:
     config = tiny_config(
-        models={"far": {"engine": "api", "model": "m", "base_url": "http://inside"}},
+        models={
+            "far": {"engine": "api", "model": "m", "base_url": "http://inside"},
+            "pocket": {"path": "org/base"},
+        },
         tasks={"name": "/home/me/sums.jsonl", "folder": "/home/me"},
         budget={"tokens": None},
     )
+    weights = PolicyWeights(config, ["hinter"], "team", Checkpoints(Path("nowhere")), step=4)
     facts = Facts(
-        config=config, roles=["hinter"], base="org/base", forms=["adapter"], policy="team", step=4,
-        evaluated=None, others={}, paired={}, lambdas={}, shapes=[],
-    )  # fmt: skip
+        weights=weights,
+        forms=["adapter"],
+        evaluated=None,
+        before=None,
+        summary={},
+        lambdas={},
+        shapes=[],
+    )
     card = model_card(facts)
     assert "The checkpoint of step 4 was not evaluated" in card
     assert "base_model: org/base" in card and "with no budget" in card and "λ" not in card
@@ -290,23 +300,21 @@ def test_shapes_of_prompts_hold_no_task() -> None:
         )  # fmt: skip
 
     calls = [call("secret one", "secret two"), call("secret three", "secret four")]
-    (shape,) = prompt_shapes(calls, {"actor 1": "actor", "actor 2": "actor"}, "tagged")
-    assert shape.role == "actor" and shape.messages[0].content == "Solve it."
-    assert shape.messages[1].content == (
-        "{question}\n\nA teammate's hint:\n<hint>\n{hint}\n</hint>"
-    )
+    ((role, messages),) = prompt_shapes(calls, {"actor 1": "actor", "actor 2": "actor"}, "tagged")
+    assert role == "actor" and messages[0].content == "Solve it."
+    assert messages[1].content == ("{question}\n\nA teammate's hint:\n<hint>\n{hint}\n</hint>")
     last = [
         replace(one, messages=(ChatMessage("user", f"{one.messages[1].content}\n\nSolve it."),))
         for one in calls
     ]
     own = {"actor": "Solve it.\n\nBriefly, {instruction}"}
-    (turned,) = prompt_shapes(last, {"actor 2": "actor"}, "role_last", own)
-    asked = shape.messages[1].content
-    assert [m.content for m in turned.messages] == [f"{asked}\n\n{own['actor']}"]
-    (plain,) = prompt_shapes(last[:1], {"actor 2": "actor"}, "role_last")
-    assert [m.content for m in plain.messages] == [f"{asked}\n\n{{instruction}}"]
-    (foreign,) = prompt_shapes(calls, {"actor 2": "actor"}, None)
-    assert [message.content for message in foreign.messages] == [
+    ((_, turned),) = prompt_shapes(last, {"actor 2": "actor"}, "role_last", own)
+    asked = messages[1].content
+    assert [m.content for m in turned] == [f"{asked}\n\n{own['actor']}"]
+    ((_, plain),) = prompt_shapes(last[:1], {"actor 2": "actor"}, "role_last")
+    assert [m.content for m in plain] == [f"{asked}\n\n{{instruction}}"]
+    ((_, foreign),) = prompt_shapes(calls, {"actor 2": "actor"}, None)
+    assert [message.content for message in foreign] == [
         "Solve it.",
         "{what the program asks}",
     ]

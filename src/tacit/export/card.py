@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from tacit import __version__
-from tacit.config import Config, TeamConfig
+from tacit.cli.tables import paired_tests
+from tacit.export.formats import PolicyWeights
 from tacit.export.shapes import Shape
 from tacit.team.topologies import TOPOLOGIES
 from tacit.types import ChatMessage
@@ -18,39 +19,41 @@ PRIVATE = (
     "concurrency", "rows", "trackers",
 )  # fmt: skip
 """Settings that say where a run took place and not what it was."""
+LIBRARIES = {"adapter": "peft", "merged": "transformers", "gguf": "gguf"}
+LOADERS = {"adapter": "AutoPeftModelForCausalLM", "merged": "AutoModelForCausalLM"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What a card is written from: the run's own files, nothing computed anew."""
 
-    config: Config
-    roles: Sequence[str]
-    """Whose weights these are."""
-    base: str
-    """The model they were trained on top of, as readers know it."""
+    weights: PolicyWeights
     forms: Sequence[str]
     """adapter, merged, gguf."""
-    policy: str
-    step: int
     evaluated: Mapping[str, Any] | None
-    """Summary of this checkpoint on the held-out tasks, where there is one."""
-    others: Mapping[str, Mapping[str, Any]]
-    """Summaries of the untrained team and of the baselines."""
-    paired: Mapping[str, Mapping[str, Any] | None]
-    """Team → the trained team's accuracy minus that team's, on the same tasks."""
+    """Summary of this checkpoint on the held-out tasks; None if it was not evaluated."""
+    before: Mapping[str, Any] | None
+    """Summary of the untrained team."""
+    summary: Mapping[str, Any]
+    """The run's summary.json; empty while it is not finished."""
     lambdas: Mapping[str, float]
-    """What each budget's dual control had come to."""
+    """Each budget's λ at this checkpoint."""
     shapes: Sequence[Shape]
-    currency: str = ""
-    """Of the run's price table, where something was paid."""
 
+    @property
+    def base(self) -> str:
+        """The model they were trained on, as readers know it: a Hub id, or a folder's own name."""
+        path = self.weights.model.path
+        if path == "pocket":
+            return "the pocket model that comes with Tacit"
+        return Path(path).name if Path(path).expanduser().is_dir() else path.removeprefix("hub:")
 
-LIBRARIES = {"adapter": "peft", "merged": "transformers", "gguf": "gguf"}
-LOADERS = {
-    "adapter": ("peft", "AutoPeftModelForCausalLM"),
-    "merged": ("transformers", "AutoModelForCausalLM"),
-}
+    @property
+    def budgets(self) -> dict[str, float]:
+        found = {
+            kind: getattr(self.weights.config.budget, kind) for kind in ("tokens", "turns", "money")
+        }
+        return {kind: value for kind, value in found.items() if value is not None}
 
 
 def model_card(facts: Facts) -> str:
@@ -71,100 +74,89 @@ def _header(facts: Facts) -> str:
 
 
 def _title(facts: Facts) -> str:
-    team = _team(facts.config)
-    known = TOPOLOGIES.get(team.topology)  # one of the user's own need not be there any more
+    weights, config = facts.weights, facts.weights.config
+    known = TOPOLOGIES.get(weights.team.topology)  # the user's own may be gone by now
     meaning = f" ({known.summary})" if known else ""
-    roles = " and ".join(f"`{role}`" for role in facts.roles)
+    roles = " and ".join(f"`{role}`" for role in weights.roles)
     what = "A LoRA adapter" if facts.forms[0] == "adapter" else "A whole model"
-    budget = ", ".join(f"{value:g} {name}" for name, value in _budgets(facts.config).items())
+    budget = ", ".join(f"{value:g} {name}" for name, value in facts.budgets.items())
     price = f"a budget of {budget} an episode" if budget else "no budget"
     return (
-        f"# {facts.config.name}: {', '.join(facts.roles)}\n\n"
-        f"{what} for {roles} of a `{team.topology}` team{meaning}. Trained with Tacit "
-        f"{__version__} on top of {facts.base}, with {price}; step {facts.step} of "
-        f"{facts.config.train.steps}, seed {facts.config.seed}."
+        f"# {config.name}: {', '.join(weights.roles)}\n\n"
+        f"{what} for {roles} of a `{weights.team.topology}` team{meaning}. Trained with Tacit "
+        f"{__version__} on top of {facts.base}, with {price}; step {weights.step} of "
+        f"{config.train.steps}, seed {config.seed}."
     )
 
 
 def _results(facts: Facts) -> Iterator[str]:
-    tasks = facts.config.tasks
+    config, evaluated = facts.weights.config, facts.evaluated
     yield "## Results"
-    if facts.evaluated is None:
-        yield f"The checkpoint of step {facts.step} was not evaluated on held-out tasks."
+    if evaluated is None:
+        yield f"The checkpoint of step {facts.weights.step} was not evaluated on held-out tasks."
         return
-    share = 100 * facts.config.evaluation.confidence
-    levels = list(facts.evaluated["accuracy_by_level"])
+    share = 100 * config.evaluation.confidence
+    levels = list(evaluated["accuracy_by_level"])
     yield (
-        f"{facts.evaluated['tasks']} held-out tasks of `{_public(tasks.name)}` ({tasks.split}), "
-        f"the trained agents greedy, {share:g} % intervals. Tokens are what all agents of the team "
-        "said, or read, in an episode."
+        f"{evaluated['tasks']} held-out tasks of `{_public(config.tasks.name)}` "
+        f"({config.tasks.split}), the trained agents greedy, {share:g} % intervals. Tokens are "
+        "what all agents of the team said, or read, in an episode."
     )
+    teams = {name: one for name, one in facts.summary.get("teams", {}).items() if name != "trained"}
+    if not teams and facts.before is not None:
+        teams = {"untrained": facts.before}
     rows = [["team", "accuracy %", *levels, "tokens said", "tokens read"]]
-    for name, one in {**facts.others, "**this checkpoint**": facts.evaluated}.items():
+    for name, one in {**teams, "**this checkpoint**": evaluated}.items():
         by_level = one["accuracy_by_level"]
-        rows.append(
-            [
-                name,
-                _interval(one["accuracy"], 100),
-                *(_number(100 * by_level[lv]["mean"]) if lv in by_level else "–" for lv in levels),
-                _interval(one["generated"]),
-                _number(one["read"]),
-            ]
-        )
+        shares = [f"{100 * by_level[lv]['mean']:.1f}" if lv in by_level else "–" for lv in levels]
+        accuracy, said = _interval(one["accuracy"], 100), _interval(one["generated"])
+        rows.append([name, accuracy, *shares, said, f"{one['read']:.1f}"])
     yield _table(rows)
-    tests = [
-        f"- against {name}: {_interval(test['difference'], 100, signed=True)} points, {_p(test)}"
-        for name, test in facts.paired.items()
-        if test
-    ]
-    if tests:
+    best = facts.summary.get("best_step") == facts.weights.step
+    tests = [f"- {test}" for test in paired_tests(facts.summary) if test.name == "trained"]
+    if best and tests:
         yield "Difference in accuracy on the same tasks:\n\n" + "\n".join(tests)
 
 
-def _p(test: Mapping[str, Any]) -> str:
-    if test["p_mcnemar"] is None:
-        return f"p {test['p_bootstrap']:.2g} (bootstrap)"
-    return f"p {test['p_mcnemar']:.2g} (McNemar)"
-
-
 def _economy(facts: Facts) -> Iterator[str]:
-    budgets = _budgets(facts.config)
-    if not (budgets or facts.evaluated):
+    evaluated = facts.evaluated
+    if not (facts.budgets or evaluated):
         return
     yield "## Token economy"
-    for name, value in budgets.items():
+    for name, value in facts.budgets.items():
         reached = f", λ {facts.lambdas[name]:.3g} by then" if name in facts.lambdas else ""
         yield f"Budget: {value:g} {name} an episode{reached}."
-    if facts.evaluated is None:
+    if evaluated is None:
         return
     rows = [["role", "model", "calls", "tokens said", "tokens read", "silent %", "by level"]]
-    for agent in facts.evaluated["agents"]:
+    for agent in evaluated["agents"]:
         quiet = " ".join(f"{lv} {100 * s:.0f}" for lv, s in agent["silence_by_level"].items())
-        numbers = [_number(agent[what]) for what in ("calls", "generated", "prompt")]
-        rows.append(
-            [agent["agent"], agent["model"], *numbers, f"{100 * agent['silence']:.0f}", quiet]
-        )
+        numbers = [f"{agent[what]:.1f}" for what in ("calls", "generated", "prompt")]
+        silent = f"{100 * agent['silence']:.0f}"
+        rows.append([agent["agent"], agent["model"], *numbers, silent, quiet])
     yield "Of this checkpoint, per episode:\n\n" + _table(rows)
-    silent, spoken = facts.evaluated["silent_accuracy"], facts.evaluated["spoken_accuracy"]
+    silent, spoken = evaluated["silent_accuracy"], evaluated["spoken_accuracy"]
     if silent is not None and spoken is not None:
         yield (
             f"Where some agent was silent {100 * silent:.1f} % were right, "
             f"where all spoke {100 * spoken:.1f} %."
         )
-    if (solved := facts.evaluated["generated_per_solved"]) is not None:
+    if (solved := evaluated["generated_per_solved"]) is not None:
         yield f"A solved task cost {solved:.1f} tokens said."
-    if (money := facts.evaluated["money"]) is not None:
-        yield f"By the run's price table an episode cost {f'{money:.3g} {facts.currency}'.strip()}."
+    if (money := evaluated["money"]) is not None:
+        currency = (facts.summary.get("spend") or {}).get("currency") or ""
+        yield f"By the run's price table an episode cost {f'{money:.3g} {currency}'.strip()}."
 
 
 def _recipe(facts: Facts) -> str:
-    tree = facts.config.model_dump(mode="json", exclude_defaults=True, exclude={"name", "teams"})
+    config = facts.weights.config
+    tree = config.model_dump(mode="json", exclude_defaults=True, exclude={"name", "teams"})
     text = yaml.safe_dump(_public(tree), sort_keys=False, allow_unicode=True, width=96)
     return f"## Recipe\n\nWhat differs from Tacit's defaults:\n\n```yaml\n{text.strip()}\n```"
 
 
 def _public(value: Any) -> Any:
-    """Without what is private; of a path from the root, its last name."""
+    """Without private settings; an absolute path becomes its last name."""
     if isinstance(value, str) and value.startswith(("/", "~")):
         return Path(value).name
     if not isinstance(value, dict):
@@ -178,29 +170,27 @@ def _use(facts: Facts) -> Iterator[str]:
         "It was trained on prompts of exactly this form, with names in braces for what differs. "
         "A reply of exactly `<silent>` means: say nothing to the others."
     )
-    for shape in facts.shapes:
-        for message in shape.messages:
-            yield f"`{shape.role}`, {message.role} message:\n\n```text\n{message.content}\n```"
+    for role, messages in facts.shapes:
+        for message in messages:
+            yield f"`{role}`, {message.role} message:\n\n```text\n{message.content}\n```"
     if facts.forms[0] in LOADERS:
         yield f"In this folder:\n\n```python\n{_program(facts)}\n```"
     if "gguf" in facts.forms:
-        yield f"With llama.cpp:\n\n```bash\nllama-server -m {facts.policy}.gguf --jinja\n```"
+        name = facts.weights.name
+        yield f"With llama.cpp:\n\n```bash\nllama-server -m {name}.gguf --jinja\n```"
 
 
 def _program(facts: Facts) -> str:
-    library, loader = LOADERS[facts.forms[0]]
-    names = f"{loader}, AutoTokenizer" if library == "transformers" else loader
-    imports = [f"from {library} import {names}"]
-    if library != "transformers":
-        imports.append("from transformers import AutoTokenizer")
-    first = facts.shapes[0].messages if facts.shapes else [ChatMessage("user", "{question}")]
+    form, weights = facts.forms[0], facts.weights
+    first = facts.shapes[0][1] if facts.shapes else [ChatMessage("user", "{question}")]
     messages = [{"role": message.role, "content": message.content} for message in first]
-    limit = _team(facts.config).agents[facts.roles[0]].max_tokens
+    limit = weights.team.agents[weights.roles[0]].max_tokens
     return "\n".join(
         [
-            *imports,
+            f"from {LIBRARIES[form]} import {LOADERS[form]}",
+            "from transformers import AutoTokenizer",
             "",
-            f'model = {loader}.from_pretrained(".")',
+            f'model = {LOADERS[form]}.from_pretrained(".")',
             'tokenizer = AutoTokenizer.from_pretrained(".")',
             "messages = [",
             *(f"    {message!r}," for message in messages),
@@ -215,24 +205,9 @@ def _program(facts: Facts) -> str:
     )
 
 
-def _team(config: Config) -> TeamConfig:
-    assert config.team is not None
-    return config.team
-
-
-def _budgets(config: Config) -> dict[str, float]:
-    kinds = ("tokens", "turns", "money")
-    return {kind: value for kind in kinds if (value := getattr(config.budget, kind)) is not None}
-
-
-def _interval(estimate: Mapping[str, float], scale: float = 1.0, *, signed: bool = False) -> str:
+def _interval(estimate: Mapping[str, float], scale: float = 1.0) -> str:
     mean, low, high = (scale * estimate[key] for key in ("mean", "low", "high"))
-    sign = "+" if signed else ""
-    return f"{mean:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}"
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

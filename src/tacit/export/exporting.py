@@ -13,22 +13,22 @@ from safetensors import SafetensorError
 from tacit.config import Config
 from tacit.errors import ConfigError, RunError
 from tacit.export.card import Facts, model_card
+from tacit.export.formats import PolicyWeights, load_merged, write_adapter, write_model
 from tacit.export.gguf import check_gguf_tools, write_gguf
 from tacit.export.shapes import Shape, prompt_shapes
-from tacit.export.weights import Weights, load_merged, write_adapter, write_model
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import policy_names
 from tacit.registry import check_name
 from tacit.run.folder import RunFolder
 from tacit.team.roster import agent_names
 
-OUTSIDE = "tacit.external:app"
+EXTERNAL = "tacit.external:app"
 """The topology whose prompts a program of the user's own writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is wanted of a run; by default the adapter, or the model where there is no adapter."""
+    """What is wanted of a run; by default the adapter, or the model if there is no adapter."""
 
     checkpoint: str = "best"
     """best, last, or a step."""
@@ -46,7 +46,7 @@ class Order:
 def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path]:
     """Write the weights and return their folder, or one for each policy inside it.
 
-    It appears when it is whole.
+    The folder appears only once it is complete.
     """
     run, config = RunFolder.existing(folder)
     if config.team is None:
@@ -64,7 +64,7 @@ def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path
     inner = [Path() if len(policies) == 1 else Path(name) for name in policies]
     with _whole(target) as making:
         for (name, roles), place in zip(policies.items(), inner, strict=True):
-            weights = Weights(config, roles, name, checkpoints, step)
+            weights = PolicyWeights(config, roles, name, checkpoints, step)
             (making / place).mkdir(exist_ok=True)
             _write(weights, forms, order.dtype, making / place)
             card = model_card(_facts(run, weights, forms, state))
@@ -72,7 +72,7 @@ def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path
     return [target / place for place in inner]
 
 
-def _write(weights: Weights, forms: tuple[str, ...], dtype: str, folder: Path) -> None:
+def _write(weights: PolicyWeights, forms: tuple[str, ...], dtype: str, folder: Path) -> None:
     if "adapter" in forms:
         write_adapter(weights, folder)
         return
@@ -85,17 +85,17 @@ def _write(weights: Weights, forms: tuple[str, ...], dtype: str, folder: Path) -
 
 
 def _step(checkpoints: Checkpoints, which: str) -> int:
-    there = sorted(
-        int(path.name.removeprefix("step-")) for path in checkpoints.folder.glob("step-*")
-    )
     last = checkpoints.step("last")
     if last is None:
         raise ConfigError(f"`{checkpoints.folder.parent}` has no checkpoint: train it first")
     if which in ("best", "last"):
         step = checkpoints.step(which)
         return last if step is None else step
-    if not which.isdecimal() or int(which) not in there:
-        known = ", ".join(map(str, there))
+    kept = sorted(
+        int(path.name.removeprefix("step-")) for path in checkpoints.folder.glob("step-*")
+    )
+    if not which.isdecimal() or int(which) not in kept:
+        known = ", ".join(map(str, kept))
         raise ConfigError(f"--checkpoint {which}: name best, last or a step that is kept: {known}")
     return int(which)
 
@@ -114,51 +114,33 @@ def _policies(config: Config, role: str | None) -> dict[str, list[str]]:
 
 
 def _facts(
-    run: RunFolder, weights: Weights, forms: tuple[str, ...], state: Mapping[str, Any]
+    run: RunFolder, weights: PolicyWeights, forms: tuple[str, ...], state: Mapping[str, Any]
 ) -> Facts:
-    summary: dict[str, Any] = _read(run, "summary.json") or {}
-    others = {name: one for name, one in summary.get("teams", {}).items() if name != "trained"}
-    if not others and (before := _read(run, "evals/eval-000000.json")) is not None:
-        others = {"untrained": before}
-    best = summary.get("best_step") == weights.step
     return Facts(
-        config=weights.config,
-        roles=weights.roles,
-        base=_called(weights.model.path),
+        weights=weights,
         forms=forms,
-        policy=weights.name,
-        step=weights.step,
         evaluated=_read(run, f"evals/eval-{weights.step:06d}.json"),
-        others=others,
-        paired=summary.get("trained_compared_with", {}) if best else {},
+        before=_read(run, "evals/eval-000000.json"),
+        summary=_read(run, "summary.json") or {},
         lambdas={name: dual["value"] for name, dual in state.get("duals", {}).items()},
         shapes=_shapes(run, weights),
-        currency=(summary.get("spend") or {}).get("currency") or "",
     )
-
-
-def _shapes(run: RunFolder, weights: Weights) -> list[Shape]:
-    """As seen in the evaluation before training, which every run has."""
-    team = weights.config.team
-    assert team is not None
-    agents = {
-        name: role for role in weights.roles for name in agent_names(role, team.agents[role].count)
-    }
-    calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
-    form = None if team.topology == OUTSIDE else team.prompts
-    systems = {role: team.agents[role].system if form else None for role in weights.roles}
-    return prompt_shapes(calls, agents, form, systems)
 
 
 def _read(run: RunFolder, name: str) -> Any:
     return run.read_json(name) if (run.path / name).exists() else None
 
 
-def _called(path: str) -> str:
-    """A base as a card names it: the Hub's id, or the folder's own name."""
-    if path == "pocket":
-        return "the pocket model that comes with Tacit"
-    return Path(path).name if Path(path).expanduser().is_dir() else path.removeprefix("hub:")
+def _shapes(run: RunFolder, weights: PolicyWeights) -> list[Shape]:
+    """As seen in the evaluation before training, which every run has."""
+    team = weights.team
+    agents = {
+        name: role for role in weights.roles for name in agent_names(role, team.agents[role].count)
+    }
+    calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
+    form = None if team.topology == EXTERNAL else team.prompts
+    systems = {role: team.agents[role].system for role in weights.roles}
+    return prompt_shapes(calls, agents, form, systems)
 
 
 @contextmanager

@@ -30,7 +30,12 @@ _SPLITS = {
 }
 """How a tokenizer cuts text before merging → llama.cpp's name for it, `tokenizer.ggml.pre`."""
 
-FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+FLOATS = {
+    torch.float32: ("F32", "ALL_F32"),
+    torch.float16: ("F16", "MOSTLY_F16"),
+    torch.bfloat16: ("BF16", "MOSTLY_BF16"),
+}
+"""llama.cpp's name for a tensor of this precision, and for a file of them."""
 
 
 def check_gguf_tools() -> None:
@@ -39,7 +44,7 @@ def check_gguf_tools() -> None:
 
 
 def write_gguf(module: Any, tokenizer: Any, path: Path, name: str) -> None:
-    """Write a model in the precision it is in; refuse, before writing, what would come out wrong.
+    """Write a model in its own precision. What would come out wrong is refused before writing.
 
     Vectors (norms, biases) are always float32, as llama.cpp wants them.
     """
@@ -55,7 +60,7 @@ def write_gguf(module: Any, tokenizer: Any, path: Path, name: str) -> None:
         _add_tokenizer(writer, tokenizer, split, config.vocab_size)
         tensors = dict(_tensors(module))
         for key, tensor in tensors.items():
-            kind = gguf.GGMLQuantizationType[FLOATS[tensor.dtype]]
+            kind = gguf.GGMLQuantizationType[FLOATS[tensor.dtype][0]]
             size = tensor.numel() * tensor.element_size()
             writer.add_tensor_info(key, tensor.shape, _raw(tensor[:0]).dtype, size, raw_dtype=kind)
         writer.write_header_to_file()
@@ -91,13 +96,7 @@ def _describe(writer: Any, module: Any, name: str) -> None:
     config = module.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_name(name)
-    writer.add_file_type(
-        {
-            torch.float32: gguf.LlamaFileType.ALL_F32,
-            torch.float16: gguf.LlamaFileType.MOSTLY_F16,
-            torch.bfloat16: gguf.LlamaFileType.MOSTLY_BF16,
-        }[module.dtype]
-    )
+    writer.add_file_type(gguf.LlamaFileType[FLOATS[module.dtype][1]])
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -113,7 +112,7 @@ def _describe(writer: Any, module: Any, name: str) -> None:
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
-    """Every weight under llama.cpp's name and in its layout; one that is shared, once."""
+    """Every weight under llama.cpp's name and in its layout; a shared weight comes once."""
     import gguf
 
     config = module.config
@@ -140,7 +139,7 @@ def _interleaved(weight: Tensor, heads: int) -> Tensor:
 
 
 def _slowdown(module: Any) -> Tensor:
-    """By how much Llama 3 slows each rotation down against the plain ones."""
+    """The factor by which Llama 3 slows each rotation down."""
     scaled: Tensor = module.model.rotary_emb.inv_freq.float().cpu()
     theta: float = _rope(module.config)["rope_theta"]
     steps = torch.arange(len(scaled), dtype=torch.float32) / len(scaled)
@@ -148,13 +147,13 @@ def _slowdown(module: Any) -> Tensor:
 
 
 def _raw(tensor: Tensor) -> Any:
-    """The bytes as numpy holds them, which has no bfloat16."""
+    """As a numpy array, bfloat16 as 16-bit integers, since numpy does not know it."""
     whole = tensor.contiguous()
     return (whole.view(torch.int16) if whole.dtype is torch.bfloat16 else whole).numpy()
 
 
 def _split_of(tokenizer: Any, name: str) -> str:
-    """llama.cpp's name for how the tokenizer cuts text up: there each way is known by a name."""
+    """llama.cpp's name for the way in which the tokenizer cuts text up."""
     spec = json.loads(tokenizer.backend_tokenizer.to_str())
     stages = spec["pre_tokenizer"] or {}
     stages = stages.get("pretokenizers", [stages])

@@ -1,18 +1,12 @@
 """The prompts that trained weights know, without the texts: what a user of them must send."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tacit.team.prompts import INTRODUCTIONS, PUBLISHED_USER, SILENCE_SENTENCE, build
 from tacit.types import Call, ChatMessage, Message
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """One kind of prompt of one role."""
-
-    role: str
-    messages: tuple[ChatMessage, ...]
+Shape = tuple[str, tuple[ChatMessage, ...]]
+"""A role, and one kind of prompt that it is given."""
 
 
 def prompt_shapes(
@@ -23,24 +17,23 @@ def prompt_shapes(
 ) -> list[Shape]:
     """One shape for each part that the agents of `roles` (name → role) were seen to play.
 
-    `form` is that of `tacit.team.prompts`, or None where a program outside wrote the prompts.
+    `form` is that of `tacit.team.prompts`, or None if an external program wrote the prompts.
     `systems`: role texts of the config's own, by role.
     """
-    systems = systems or {}
     seen: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
         if call.agent in roles:
             seen.setdefault((roles[call.agent], call.part), []).append(call)
+    own = systems or {}
     return [
-        Shape(role, _messages(part, some, form, systems.get(role)))
-        for (role, part), some in seen.items()
+        (role, _messages(part, some, form, own.get(role))) for (role, part), some in seen.items()
     ]
 
 
 def _messages(
     part: str, calls: Sequence[Call], form: str | None, own: str | None
 ) -> tuple[ChatMessage, ...]:
-    """Whatever is the same in all of them, word for word; what differs as a name in braces."""
+    """What is the same in all of them, word for word; what differs as a name in braces."""
     texts = ["\n\n".join(m.content for m in c.messages if m.role == "system") for c in calls]
     # with the role last its text cannot be told from the question's: then as the config has it
     told = texts[0] if len({*texts}) == 1 and form != "role_last" else own

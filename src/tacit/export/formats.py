@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from tacit.config import Config, ModelConfig
+from tacit.config import Config, ModelConfig, TeamConfig
 from tacit.engine.load import POCKET_FOLDER, LoadedModel, load_model, load_tokenizer
 from tacit.engine.lora import LoraLinear, peft_config
 from tacit.learn.checkpoint import Checkpoints
@@ -16,20 +16,24 @@ from tacit.learn.policy import build_policies
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class PolicyWeights:
     """One set of trained weights in a run's checkpoint."""
 
     config: Config
     roles: list[str]
-    """Who plays with them."""
+    """The roles that play with them."""
     name: str
     checkpoints: Checkpoints
     step: int
 
     @property
-    def base(self) -> str:
+    def team(self) -> TeamConfig:
         assert self.config.team is not None
-        return self.config.team.agents[self.roles[0]].model
+        return self.config.team
+
+    @property
+    def base(self) -> str:
+        return self.team.agents[self.roles[0]].model
 
     @property
     def model(self) -> ModelConfig:
@@ -40,15 +44,14 @@ class Weights:
         return self.checkpoints.folder / f"step-{self.step:06d}" / f"policy-{self.name}.safetensors"
 
 
-def write_adapter(weights: Weights, folder: Path) -> None:
+def write_adapter(weights: PolicyWeights, folder: Path) -> None:
     """peft's two files and the tokenizer. The base itself is not opened."""
     with safe_open(weights.file, framework="pt") as file:
         names = list(file.keys())
     adapted = {name.split(".lora_")[0].rpartition(".")[2] for name in names}
     policy = weights.config.policy
-    settings = peft_config(
-        base_name(weights.model.path), policy.rank, policy.alpha, sorted(adapted)
-    )
+    base = base_name(weights.model.path)
+    settings = peft_config(base, policy.rank, policy.alpha, sorted(adapted))
     text = json.dumps(settings, indent=1)
     (folder / "adapter_config.json").write_text(text, encoding="utf-8")
     shutil.copyfile(weights.file, folder / "adapter_model.safetensors")
@@ -61,10 +64,15 @@ def write_model(loaded: LoadedModel, folder: Path) -> None:
     loaded.tokenizer.save_pretrained(folder)
 
 
-def load_merged(weights: Weights, dtype: str) -> LoadedModel:
-    """The base with a checkpoint's weights in it, as a plain model without adapters."""
+def load_merged(weights: PolicyWeights, dtype: str) -> LoadedModel:
+    """The base with a checkpoint's weights in it, as a plain model without adapters.
+
+    A `dtype` of `auto` is what the run computes in on this machine.
+    """
     model, settings, role = weights.model, weights.config.policy, weights.roles[0]
-    precision = _precision(dtype, model.dtype)
+    precision = model.dtype if dtype == "auto" else dtype
+    if precision == "auto":
+        precision = "bfloat16" if torch.cuda.is_available() else "float32"
     base = load_model(model.path, name=weights.base, dtype=precision, device="cpu")
     names = {role: weights.name}
     policy = build_policies(names, {role: base}, settings, seed=0)[weights.name]
@@ -88,17 +96,8 @@ def merge(module: torch.nn.Module, name: str) -> None:
 
 
 def base_name(path: str) -> str:
-    """What peft should look for: a Hub id, or a folder whatever the current one is."""
+    """What peft should look for: a Hub id, or a folder by its whole path."""
     if path == "pocket":
         return str(POCKET_FOLDER)
     folder = Path(path).expanduser()
     return str(folder.resolve()) if folder.is_dir() else path.removeprefix("hub:")
-
-
-def _precision(asked: str, configured: str) -> str:
-    """`auto` is what the run computes in on this machine."""
-    if asked != "auto":
-        return asked
-    if configured != "auto":
-        return configured
-    return "bfloat16" if torch.cuda.is_available() else "float32"
