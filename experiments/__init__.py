@@ -1,1 +1,1 @@
-"""Experiments on real models: one command each, a config and a seed in, one JSON file out."""
+"""Experiments on real models: recipes, and the programs that keep and tabulate what they find."""
