@@ -1,12 +1,11 @@
 """Grades Python answers (HumanEval, MBPP, your own) by running the benchmark's own tests.
 
-Tests and solution run in two sandboxes that share nothing but one line of plain values. The tests'
-side calls the solution's functions through stand-ins, compares what comes back, and alone writes
-the verdict. So the solution's process holds no test, no expected value, no verdict and no secret:
-a solution that exits, prints the success line, patches builtins, `assert` or the grader, installs
-trace functions or exit handlers, answers with an object that equals everything, or kills its
-parent gets no further than wrong values. Pairs of processes run as many at a time as there are
-processors.
+Tests and solution run in two sandbox processes joined by one socket, over which only plain values
+go. The tests' side calls the solution's functions through stand-ins, compares what comes back, and
+alone writes the verdict. The solution's process holds no test, no expected value, no verdict and no
+secret: a solution that exits, prints the success line, patches builtins, `assert` or the grader,
+installs trace functions or exit handlers, answers with an object that equals everything, or kills
+its parent has only given wrong values.
 
 Not covered: a solution that recognises the arguments and returns memorised answers (MBPP shows its
 tests to the model), or that changes its arguments in place before the tests compare with them, as
@@ -22,16 +21,15 @@ import re
 import socket
 import sys
 import textwrap
-import weakref
 from dataclasses import replace
+from functools import lru_cache
 
 from tacit.errors import GradingError
-from tacit.sandbox import run as sandbox
-from tacit.sandbox.rules import inside_source
-from tacit.sandbox.run import Limits, Method, Outcome, Result
+from tacit.sandbox.probe import chosen
+from tacit.sandbox.process import Outcome, Result, run
+from tacit.sandbox.rules import LIMITS, Limits, Method, inside_source
 from tacit.types import Grade, Task
 
-LIMITS = Limits()
 FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
 
 
@@ -58,7 +56,7 @@ async def grade(
     """Right if the task's tests pass; a crash, a timeout or a forbidden act is a wrong answer."""
     data = _data(task)
     answer = extract(text, data["entry_point"])
-    async with _slot():
+    async with _slots(asyncio.get_running_loop()):
         verdict, note = await _examine(data | {"answer": answer}, limits, method)
     if verdict == "broken":
         raise GradingError(f"the tests of this task cannot be run: {note}")
@@ -76,19 +74,14 @@ def _data(task: Task) -> dict[str, str]:
     return data
 
 
-_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-def _slot() -> asyncio.Semaphore:
-    """As many pairs at a time as this process has processors, per event loop."""
-    processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    return _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(processors))
+@lru_cache(maxsize=8)
+def _slots(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
+    """As many pairs of processes at a time as there are processors, for each event loop."""
+    return asyncio.Semaphore(len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
 
 
 async def _examine(job: dict[str, str], limits: Limits, method: Method | None) -> tuple[str, str]:
-    method = method or (await sandbox.chosen()).method
+    method = method or (await chosen()).method
     ours, theirs = (end.detach() for end in socket.socketpair())
     # The examiner waits longer, so that the candidate's own ending is what gets reported.
     patient = replace(limits, wall_seconds=limits.wall_seconds + 5)
@@ -111,8 +104,8 @@ async def _run(
     shared = {"prompt": job["prompt"], "entry_point": job["entry_point"], "fd": fd}
     modules = {"tacit.sandbox.inside.wire": inside_source("wire")}
     payload = json.dumps(shared | {part: job[part]})
-    return await sandbox.run(
-        inside_source(side), payload, modules=modules, fds=(fd,), limits=limits, method=method
+    return await run(
+        method, inside_source(side), payload, modules=modules, fds=(fd,), limits=limits
     )
 
 

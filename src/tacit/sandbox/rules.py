@@ -1,17 +1,14 @@
-"""What one locked-up process may use and see: its limits, paths, user id and command line.
+"""What a sandbox process may use and see: its limits, and the policy it isolates itself by.
 
-Decisions only; `process.py` starts it and `inside/isolation.py` isolates it.
+Decisions only; `process.py` starts the process and `inside/isolation.py` isolates it.
 """
 
-import contextlib
 import functools
-import json
+import itertools
 import os
 import secrets
-import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,75 +18,60 @@ from tacit.errors import SandboxError
 
 
 class Method(StrEnum):
-    """How a program is locked in, strongest first."""
+    """How a program is isolated, the stronger first."""
 
-    BUBBLEWRAP = "bubblewrap"
     NAMESPACES = "namespaces"
     UID = "uid"
 
 
-class Outcome(StrEnum):
-    """How a program ended. All but the first two mean that it ran into a wall."""
-
-    OK = "ok"
-    ERROR = "error"  # it raised, or exited with another code than 0
-    TIMEOUT = "timeout"
-    MEMORY = "memory"
-    OUTPUT = "output"
-    PROCESSES = "processes"
-    DISK = "disk"
-    FORBIDDEN = "forbidden"  # it raised at something that is not permitted in here
-    KILLED = "killed"  # by a signal
-
-
-CODES = {Outcome.MEMORY: 91, Outcome.PROCESSES: 92, Outcome.DISK: 93, Outcome.FORBIDDEN: 94}
-"""Exit codes with which the isolated process says what a program died of."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one program may use. Processor time is the measure; the clock only ends waiting.
-
-    `memory_mb` holds for all its processes together, `cpu_seconds` for each.
-    """
+    """What one program may use. Processor time is the measure; the clock only ends waiting."""
 
     cpu_seconds: int = 5
     wall_seconds: float = 20.0
     memory_mb: int = 1024
     output_kb: int = 1024
     disk_mb: int = 64
-    processes: int = 16
+    threads: int = 16
 
 
-PRIVATE = "/private"
-"""Where a program with a root of its own may write: not /tmp, where its Python may lie."""
+LIMITS = Limits()
+HOME = "/private"
+"""Where a program with a file system of its own may write. Not /tmp: its Python may lie there."""
+OUT_OF_MEMORY = 91
+"""Exit code of a program that raised MemoryError."""
 
 
-def make_plan(method: Method, uid: int, folder: str, limits: Limits, ready: int) -> dict[str, Any]:
+def make_policy(method: Method, folder: str, limits: Limits) -> dict[str, Any]:
+    """What `inside/isolation.py` is told; `folder` is an empty one that the program may have."""
+    uid = _spare_uid()
+    if method is Method.UID and not uid:
+        raise SandboxError("only root can run code as another user")
     megabyte = 2**20
     readable, links, packages = _visible_paths()
     return {
         "method": method,
         "uid": uid,
         "folder": folder,
-        "private": PRIVATE,
-        "ready": ready,
+        "home": folder if method is Method.UID else HOME,
         "readable": readable,
         "links": links,
         "packages": packages,
         "disk": limits.disk_mb * megabyte,
-        "codes": CODES,
+        "out_of_memory": OUT_OF_MEMORY,
         "rlimits": {
             "CPU": (limits.cpu_seconds, limits.cpu_seconds + 1),
             "AS": (limits.memory_mb * megabyte,) * 2,
             "FSIZE": (limits.disk_mb * megabyte,) * 2,
-            "NPROC": (limits.processes,) * 2,
+            "NPROC": (limits.threads,) * 2,
             "NOFILE": (64, 64),
             "CORE": (0, 0),
         },
     }
 
 
+@functools.cache
 def _visible_paths() -> tuple[list[str], dict[str, str], list[str]]:
     """Folders to show read-only, links between them, and where installed packages lie."""
     system = [Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")]
@@ -103,62 +85,22 @@ def _visible_paths() -> tuple[list[str], dict[str, str], list[str]]:
     return [str(path) for path in shown], links, packages
 
 
-def command(method: Method, plan: dict[str, Any]) -> list[str]:
-    # Not -I: it would ignore PYTHONHASHSEED, the one Python variable in the environment given.
-    flags = ["-s", "-P", "-S", "-c", inside_source("isolation")]
-    python = [os.path.realpath(sys.executable), *flags, json.dumps(plan)]
-    return [*_bubblewrap(plan), *python] if method is Method.BUBBLEWRAP else python
-
-
 @functools.cache
 def inside_source(name: str) -> str:
-    """The text of a module of `inside/`, which is how it gets into a sandbox."""
+    """The text of a module of `inside/`: it is passed into the sandbox as source."""
     return (Path(__file__).parent / "inside" / f"{name}.py").read_text(encoding="utf-8")
 
 
-def _bubblewrap(plan: dict[str, Any]) -> list[str]:
-    program = shutil.which("bwrap")
-    if program is None:
-        raise SandboxError("bubblewrap is not installed: `apt-get install bubblewrap`")
-    words = [program, "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
-    words += ["--unshare-uts", "--size", str(plan["disk"]), "--perms", "1777", "--tmpfs", PRIVATE]
-    # As root the isolated process itself changes the user id, and needs these two for that alone.
-    as_root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    words += as_root if plan["uid"] else ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    for path in plan["readable"]:
-        for parent in reversed(Path(path).parents[:-1]):
-            words += ["--perms", "0755", "--dir", str(parent)]
-        words += ["--ro-bind", path, path]
-    for link, target in plan["links"].items():
-        words += ["--symlink", target, link]
-    words += ["--perms", "0755", "--dir", "/dev"]
-    for device in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
-        words += ["--dev-bind", device, device]
-    return [*words, "--remount-ro", "/", "--chdir", PRIVATE, "--"]
+_next = itertools.count(secrets.randbelow(2**32))
 
 
-_uids_in_use: set[int] = set()
-
-
-@contextlib.contextmanager
-def spare_uid(method: Method) -> Iterator[int]:
-    """A user id that nobody has; 0 where we may not change it and a user namespace must do."""
+def _spare_uid() -> int:
+    """A user id that nobody has; 0 if we may not change ours and a user namespace must do."""
     spare = _spare_uids() if os.geteuid() == 0 else range(0)
-    if not spare:
-        if method is Method.UID:
-            raise SandboxError("only root can run code as another user")
-        yield 0
-        return
-    uid = secrets.choice(spare)
-    while uid in _uids_in_use:
-        uid = secrets.choice(spare)
-    _uids_in_use.add(uid)
-    try:
-        yield uid
-    finally:
-        _uids_in_use.discard(uid)
+    return spare[next(_next) % len(spare)] if spare else 0
 
 
+@functools.cache
 def _spare_uids() -> range:
     """High ids that neither people, services nor containers use, of those this machine has."""
     lines = Path("/proc/self/uid_map").read_text().splitlines()

@@ -80,16 +80,16 @@ async def _versions(config: Config) -> str:
 async def _sandbox(config: Config) -> str:
     sets = [tasks.name for tasks in (config.tasks, config.train_tasks) if tasks]
     needed = any(family_of(name) == "code" for name in sets)
-    fix = "install bubblewrap (Linux)"
+    fix = "use a Linux that lets this user make user namespaces, or root"
     try:
-        walls = await lookup("sandbox", "tacit.sandbox.run:probe", {})()
+        walls = await lookup("sandbox", "tacit.sandbox.probe:chosen", {})()
     except SandboxError as error:
         raise Unfit(
             f"code cannot be graded here: {error}", fix, "fail" if needed else "warn"
         ) from error
     if walls.open:
         raise Unfit(f"{walls.method} works, but {'; '.join(walls.open)}", fix, "warn")
-    return f"{walls.method}, every wall stands"
+    return f"{walls.method}: a program cannot get out"
 
 
 async def _math(config: Config) -> str:

@@ -1,8 +1,8 @@
 """The untrusted side of code grading: loads the solution and does with it what the tests ask.
 
-It knows neither the tests nor the expected values, and nothing it says is believed but the values
-that its functions return. So a solution that patches everything in this process, exits, or prints
-what a grader might print has only spoiled its own answers.
+This process knows neither the tests nor the expected values, and only the values that its functions
+return are used. So a solution that patches everything here, exits, or prints what a grader might
+print has only spoiled its own answers.
 """
 
 import ast
@@ -22,20 +22,15 @@ PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (float, float.__float__),
     (complex, complex.__complex__),
     (str, str.__str__),
-    (bytes, bytes),
-    (list, list),
-    (tuple, tuple),
-    (dict, dict),
-    (set, set),
-    (frozenset, frozenset),
+    *((kind, kind) for kind in (bytes, list, tuple, dict, set, frozenset)),
 )
+"""How an instance of a subclass becomes one of the plain type."""
 
 
 class Desk:
-    """Keeps the objects that cannot cross, and answers requests about them."""
+    """Keeps the objects that cannot be sent, and answers requests about them."""
 
-    def __init__(self, module: types.ModuleType) -> None:
-        self.module = module
+    def __init__(self) -> None:
         self.kept: dict[int, Any] = {}
 
     def put(self, value: Any) -> Json:
@@ -129,13 +124,12 @@ def describe(error: BaseException) -> Json:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    channel = Channel(job["fd"])
+    channel, desk = Channel(job["fd"]), Desk()
     try:
-        desk = Desk(load(job["prompt"], job["answer"], job["entry_point"]))
+        module = load(job["prompt"], job["answer"], job["entry_point"])
     except BaseException as error:
-        channel.send(describe(error))
-        return
-    channel.send(["value", desk.put(desk.module), {}])
+        return channel.send(describe(error))
+    channel.send(["value", desk.put(module), {}])
     while True:
         request = channel.receive()
         try:

@@ -1,7 +1,7 @@
 """The trusted side of code grading: runs the benchmark's tests against a solution elsewhere.
 
-The solution lives in another sandbox. Here its functions are stand-ins that send the arguments over
-a line and give back the plain value that returns, so every comparison is made in this process on
+The solution runs in another sandbox. Here its functions are stand-ins that send their arguments
+there and return the plain value that comes back. So every comparison is made in this process on
 plain values, and the verdict is written here. An object of the solution's own class stays a
 stand-in: it can be called, read, set and iterated, but it is equal to nothing except itself.
 
@@ -28,13 +28,15 @@ MUTABLE = (list, dict, set)
 class CannotCross(BaseException):
     """The tests pass something that is not plain data. Not an Exception: no test may swallow it."""
 
+    status = "broken"
+
 
 class SolutionError(Exception):
     """The solution raised something that is no built-in exception."""
 
 
 class Line:
-    """Asks the solution's process; remembers if it ever failed, whatever the tests made of it."""
+    """Asks the solution's process; remembers if that ever failed, whatever the tests made of it."""
 
     def __init__(self, fd: int) -> None:
         self.channel = Channel(fd)
@@ -45,11 +47,8 @@ class Line:
         try:
             self.channel.send([operation, *(encode(value, self.stand_in) for value in values)])
             return self.answer(values)
-        except Closed as error:
-            self.trouble = self.trouble or ("ended", str(error))
-            raise
-        except CannotCross as error:
-            self.trouble = self.trouble or ("broken", str(error))
+        except (Closed, CannotCross) as error:
+            self.trouble = self.trouble or (error.status, str(error))
             raise
 
     def answer(self, values: tuple[Any, ...] = ()) -> Any:
@@ -62,9 +61,7 @@ class Line:
                 value = decode(first, self.remote)
                 self.write_back(second, values)
                 return value
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise Closed(f"the answer is no value: {error}") from None
-        except (ArithmeticError, ImportError, RecursionError, MemoryError) as error:
+        except Exception as error:
             raise Closed(f"the answer is no value: {type(error).__name__}") from None
         raise raised
 
@@ -86,11 +83,15 @@ class Line:
         return self.known.setdefault(number, Remote(self, number))
 
 
+def asks(operation: str) -> Any:
+    """A method that is carried out in the solution's process."""
+    return lambda self, *values: self.line.ask(operation, self, *values)
+
+
 class Remote:
     """A stand-in for an object in the solution's process."""
 
     line: Line
-    number: int
 
     def __init__(self, line: Line, number: int) -> None:
         object.__setattr__(self, "line", line)
@@ -99,29 +100,12 @@ class Remote:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.line.ask("call", self, list(arguments), keywords)
 
-    def __getattr__(self, name: str) -> Any:
-        return self.line.ask("get", self, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.line.ask("set", self, name, value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.line.ask("item", self, key)
-
-    def __iter__(self) -> Any:
-        return self.line.ask("iter", self)
-
-    def __next__(self) -> Any:
-        return self.line.ask("next", self)
-
-    def __len__(self) -> int:
-        return int(self.line.ask("len", self))
-
     def __bool__(self) -> bool:
         return True
 
-    def __str__(self) -> str:
-        return str(self.line.ask("str", self))
+    __getattr__, __setattr__ = asks("get"), asks("set")
+    __getitem__, __len__, __str__ = asks("item"), asks("len"), asks("str")
+    __iter__, __next__ = asks("iter"), asks("next")
 
 
 def rebuild(name: str, message: str) -> Exception:
@@ -134,7 +118,7 @@ def rebuild(name: str, message: str) -> Exception:
 
 
 def helpers(prompt: str, entry_point: str) -> dict[str, Any]:
-    """What the benchmark's own prompt defines before the function to be written."""
+    """What the benchmark's prompt defines before the function to be written."""
     space: dict[str, Any] = {}
     for source in (prompt, f"{prompt}\n    pass\n"):
         try:
@@ -183,7 +167,7 @@ def examine(job: dict[str, Any]) -> tuple[str, str]:
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
             exec(compile(tree, "<tests>", "exec"), space)
     except (Closed, CannotCross) as error:
-        status, note = "ended" if isinstance(error, Closed) else "broken", str(error)
+        status, note = error.status, str(error)
     except SystemExit:  # never the solution's: see `rebuild`
         status, note = "broken", "they exit instead of raising an error"
     except BaseException as error:

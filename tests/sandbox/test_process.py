@@ -1,8 +1,9 @@
-"""Every way out of the sandbox is tried for real, under every method this machine has."""
+"""Every way out of the sandbox is tried for real, under both methods if this machine has them."""
 
 import asyncio
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -12,18 +13,19 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import SandboxError
-from tacit.sandbox import process, rules
-from tacit.sandbox import run as sandbox
-from tacit.sandbox.run import Limits, Method, Outcome, Result
+from tacit.sandbox import process
+from tacit.sandbox.probe import probe
+from tacit.sandbox.process import Outcome, Result
+from tacit.sandbox.rules import Limits, Method
 
-SOURCE = Path(sandbox.__file__).parents[2]
+SOURCE = Path(process.__file__).parents[2]
 Run = Callable[..., Awaitable[Result]]
 
 
 @pytest.fixture(scope="module", params=list(Method))
 def method(request: pytest.FixtureRequest) -> Method:
     try:
-        asyncio.run(sandbox.probe(request.param))
+        asyncio.run(probe(request.param))
     except SandboxError as error:
         pytest.skip(str(error))
     return Method(request.param)
@@ -32,9 +34,16 @@ def method(request: pytest.FixtureRequest) -> Method:
 @pytest.fixture
 def run(method: Method) -> Run:
     limits = Limits(cpu_seconds=1, wall_seconds=30)
-    return lambda program, payload="", **options: sandbox.run(
-        program, payload, **{"method": method, "limits": limits} | options
+    return lambda program, payload="", **options: process.run(
+        method, program, payload, **{"limits": limits} | options
     )
+
+
+CALL = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.syscall({}) < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+"""
 
 
 async def still_works(run: Run) -> bool:
@@ -107,16 +116,32 @@ async def test_an_endless_wait_is_a_timeout(run: Run) -> None:
     assert (await run(program, limits=limits)).outcome is Outcome.TIMEOUT
 
 
-async def test_a_fork_bomb_runs_out_of_processes(run: Run) -> None:
-    result = await run("import os\nwhile True: os.fork()")
-    assert result.outcome is Outcome.PROCESSES
-    assert await still_works(run)
+STARTS = {
+    "fork": "import os; os.fork()",
+    "spawn": "import os; os.posix_spawn('/bin/true', ['true'], {})",
+    "subprocess": "import subprocess; subprocess.run(['/bin/true'])",
+    "multiprocessing": "import multiprocessing; multiprocessing.Process(target=print).start()",
+    "clone3": CALL.format("435, ctypes.create_string_buffer(88), 88"),
+}
+if platform.machine() == "x86_64":
+    STARTS |= {"clone": CALL.format("56, 17, 0, 0, 0, 0"), "vfork": CALL.format("58")}
 
 
-async def test_a_fork_bomb_that_ignores_errors_is_ended(run: Run) -> None:
-    bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
-    result = await run(bomb, limits=Limits(cpu_seconds=1, wall_seconds=3))
-    assert result.outcome is Outcome.TIMEOUT
+@pytest.mark.parametrize("way", STARTS)
+async def test_no_process_can_be_started(run: Run, way: str) -> None:
+    result = await run(STARTS[way])
+    assert result.outcome is Outcome.ERROR
+    assert "not permitted" in result.stderr or "not implemented" in result.stderr
+
+
+async def test_the_number_of_threads_is_limited(run: Run) -> None:
+    program = (
+        "import threading, time\n"
+        "for _ in range(30): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    result = await run(program)
+    assert result.outcome is Outcome.ERROR
+    assert "can't start new thread" in result.stderr
     assert await still_works(run)
 
 
@@ -127,35 +152,6 @@ async def test_a_20_gb_allocation_is_out_of_memory(run: Run) -> None:
 async def test_memory_in_small_pieces_is_limited_too(run: Run) -> None:
     program = "kept = []\nwhile True: kept.append(bytearray(2**20))"
     assert (await run(program, limits=Limits(memory_mb=256))).outcome is Outcome.MEMORY
-
-
-CHILDREN = """
-import os
-kept = bytearray({before} * 2**20)
-held, wait = os.pipe(), os.pipe()
-for _ in range(10):
-    if not os.fork():
-        more = bytearray({after} * 2**20)
-        for at in range(0, len(more), 4096): more[at] = 1
-        os.write(held[1], b"x")
-        os.read(wait[0], 1)
-for _ in range(10): os.read(held[0], 1)
-print("all hold it")
-{end}
-"""
-
-
-async def test_the_memory_of_all_its_processes_is_limited_together(run: Run) -> None:
-    program = CHILDREN.format(before=0, after=60, end="os.read(wait[0], 1)")
-    limits = Limits(memory_mb=400)
-    assert (await run(program, limits=limits)).outcome is Outcome.MEMORY
-    assert await still_works(run)
-
-
-async def test_memory_that_its_processes_share_counts_once(run: Run) -> None:
-    program = CHILDREN.format(before=100, after=1, end="")
-    result = await run(program, limits=Limits(memory_mb=400))
-    assert (result.outcome, result.stdout) == (Outcome.OK, "all hold it\n")
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -169,7 +165,9 @@ async def test_10_gb_of_output_are_cut_off(run: Run, stream: str) -> None:
 
 async def test_a_full_disk_is_reported(run: Run) -> None:
     program = "f = open('big', 'wb')\nwhile True: f.write(bytes(2**20))"
-    assert (await run(program, limits=Limits(disk_mb=4))).outcome is Outcome.DISK
+    result = await run(program, limits=Limits(disk_mb=4))
+    assert result.outcome is Outcome.ERROR
+    assert "File too large" in result.stderr or "No space left" in result.stderr
 
 
 # --- reaching out ----------------------------------------------------------------------------
@@ -189,12 +187,9 @@ async def test_writing_outside_its_folder_fails(run: Run, tmp_path: Path) -> Non
         "                lambda: open('/dev/shm/evil', 'w')):\n"
         "  try: attempt()\n"
         "  except OSError as error: failed.append(error.errno)\n"
-        "print(len(failed))\n"
-        "open('/usr/evil', 'w')"
+        "print(len(failed))"
     )
-    result = await run(program, str(target))
-    assert result.stdout == "6\n"
-    assert result.outcome is Outcome.FORBIDDEN
+    assert (await run(program, str(target))).stdout == "6\n"
     assert target.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -206,7 +201,7 @@ async def test_the_network_is_out_of_reach(run: Run) -> None:
         server.settimeout(0.2)
         with pytest.raises(TimeoutError):
             server.accept()
-    assert result.outcome is Outcome.FORBIDDEN
+    assert result.outcome is Outcome.ERROR
 
 
 async def test_no_datagram_leaves_through_a_socket_pair(run: Run) -> None:
@@ -232,7 +227,8 @@ async def test_nothing_is_left_in_the_memory_that_processes_share(run: Run) -> N
         "os.memfd_create('x')"
     )
     result = await run(program)
-    assert (result.outcome, result.stdout) == (Outcome.FORBIDDEN, "-1 -1 -1\n")
+    assert (result.outcome, result.stdout) == (Outcome.ERROR, "-1 -1 -1\n")
+    assert "PermissionError" in result.stderr
 
 
 async def test_the_parents_environment_cannot_be_read(
@@ -279,25 +275,6 @@ async def test_the_parent_cannot_be_killed(run: Run) -> None:
     assert await still_works(run)
 
 
-async def test_processes_left_behind_are_killed(run: Run) -> None:
-    read_end, write_end = os.pipe()
-    program = (
-        "import os, sys, time\n"
-        "wait, tell = os.pipe()\n"
-        "if os.fork() == 0:\n"
-        "  os.setsid()\n"
-        "  if os.fork() == 0:\n"
-        "    os.write(int(sys.argv[1]), b'alive'); os.write(tell, b'!')\n"
-        "    os.close(1); os.close(2); time.sleep(600)\n"
-        "  os._exit(0)\n"
-        "os.read(wait, 1)"
-    )
-    result = await run(program, str(write_end), fds=(write_end,))
-    assert result.outcome is Outcome.OK
-    with os.fdopen(read_end, "rb") as pipe:  # ends only when nobody holds the other end any more
-        assert await asyncio.wait_for(asyncio.to_thread(pipe.read), 10) == b"alive"
-
-
 async def test_other_processes_cannot_be_looked_into(run: Run) -> None:
     program = (
         "import ctypes, os, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"
@@ -342,10 +319,16 @@ async def test_a_cancelled_run_kills_its_process(run: Run) -> None:
 
 PARENT = """
 import asyncio, sys
-from tacit.sandbox import run as sandbox
-program = "import os, sys, time; os.write(int(sys.argv[1]), b'alive'); time.sleep(600)"
+from tacit.sandbox.process import run
+from tacit.sandbox.rules import Method
+program = '''
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(1, 0)  # ask not to die with the parent
+os.write(int(sys.argv[1]), b"alive")
+time.sleep(600)
+'''
 fd = int(sys.argv[2])
-asyncio.run(sandbox.run(program, str(fd), fds=(fd,), method=sandbox.Method(sys.argv[1])))
+asyncio.run(run(Method(sys.argv[1]), program, str(fd), fds=(fd,)))
 """
 
 
@@ -361,112 +344,3 @@ def test_a_killed_parent_takes_its_program_along(method: Method, tmp_path: Path)
         assert pipe.read(5) == b"alive"
         parent.kill()
         assert pipe.read() == b""
-
-
-# --- what is reported ------------------------------------------------------------------------
-
-
-async def test_the_probe_reports_the_walls(method: Method) -> None:
-    isolation = await sandbox.probe(method)
-    assert isolation.method is method
-    assert "it cannot signal the processes outside" in isolation.held
-    assert len(isolation.held) + len(isolation.open) == len(sandbox.WALLS)
-    if method is not Method.UID:
-        assert isolation.open == ()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run code as another user")
-@pytest.mark.parametrize(
-    ("line", "without", "says"),
-    [
-        ("(equal, 0, 5, socketpair)", "(equal, 0, 5, 0xFFFF)", "send datagrams"),
-        ('"shmget": (29, 194)', '"shmget": (0xFFFF, 0xFFFF)', "leave shared memory behind"),
-    ],
-)
-async def test_the_probe_says_which_wall_is_open(
-    line: str, without: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jail = rules.inside_source("isolation")
-    assert line in jail
-    monkeypatch.setattr(rules, "inside_source", lambda _: jail.replace(line, without))
-    assert says in " ".join((await sandbox.probe(Method.UID)).open)
-
-
-async def test_the_probe_says_that_memory_is_limited_for_each_process_only(
-    method: Method, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "processes_below", lambda _: ())  # an older kernel
-    assert "each of its processes" in " ".join((await sandbox.probe(method)).open)
-
-
-async def test_the_strongest_method_is_chosen() -> None:
-    isolation = await sandbox.probe()
-    assert (await sandbox.chosen()).method is isolation.method
-    for method in list(Method)[: list(Method).index(isolation.method)]:
-        with pytest.raises(SandboxError):
-            await sandbox.probe(method)
-
-
-async def test_without_bubblewrap_the_message_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
-        await sandbox.probe(Method.BUBBLEWRAP)
-
-
-ORDINARY_USER = """
-import asyncio, json, os, sys
-from tacit.errors import SandboxError
-from tacit.sandbox import run as sandbox
-from tacit.sandbox.inside import isolation as jail
-
-if os.getuid() == 0:
-    os.setgroups([]); os.setresgid(12345, 12345, 12345); os.setresuid(12345, 12345, 12345)
-if sys.argv[1] == "no namespaces":
-    jail.DENIED = {"unshare": jail.DENIED["unshare"]}
-    jail.check(jail.LIBC.prctl(jail.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    jail.filter_system_calls()
-try:
-    isolation = asyncio.run(sandbox.probe())
-    print(json.dumps([isolation.method, isolation.open]))
-except SandboxError as error:
-    print(json.dumps(["refused", str(error)]))
-"""
-
-
-def as_ordinary_user(situation: str) -> tuple[str, str]:
-    """Choose a sandbox in a process of an ordinary user, who needs a Python that he may run."""
-    python = os.path.realpath(sys.executable)
-    public = all(parent.stat().st_mode & 0o001 for parent in Path(python).parents)
-    if os.geteuid() == 0 and not public:
-        python = "/usr/bin/python3"
-    version = subprocess.run([python, "-V"], capture_output=True, text=True).stdout
-    if version.split()[-1].split(".")[:2] < ["3", "11"]:
-        pytest.skip("no Python of at least 3.11 that an ordinary user may run")
-    done = subprocess.run(
-        [python, "-B", "-c", ORDINARY_USER, situation],
-        env={"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        cwd="/",
-    )
-    assert done.returncode == 0, done.stderr
-    method, rest = json.loads(done.stdout)
-    return method, rest
-
-
-def test_an_ordinary_user_gets_a_user_namespace_or_a_refusal() -> None:
-    method, rest = as_ordinary_user("as it is")
-    if method == "refused":
-        assert "install bubblewrap" in rest
-    else:
-        assert method in (Method.BUBBLEWRAP, Method.NAMESPACES)
-        assert rest == []
-
-
-def test_an_ordinary_user_without_namespaces_is_refused() -> None:
-    method, message = as_ordinary_user("no namespaces")
-    assert method == "refused"
-    for part in ("no sandbox for running code", "install bubblewrap", "user namespaces", "root"):
-        assert part in message
