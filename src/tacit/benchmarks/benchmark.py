@@ -15,7 +15,7 @@ from tacit.tasks.source import PlacedRow, Row, locate, read_rows
 from tacit.types import Task
 
 Fields = dict[str, Any]
-"""What a row says of its task: question, answer, and level, subject and data where it has them."""
+"""A task's question and answer, and its level, subject and data if the row has them."""
 Reader = Callable[[str], list[PlacedRow]]
 """Gives the rows of an original file."""
 
@@ -27,7 +27,8 @@ class Split:
     file: str
     """The original file, relative to the data folder and without `.gz`."""
     rows: int
-    keep: Callable[[Row], bool] | None = None
+    keys: range | None = None
+    """Only the rows whose key is one of these."""
     without: str = ""
     """Another split, whose questions are left out of this one."""
     canaried: bool = False
@@ -78,7 +79,7 @@ class Benchmark:
         tasks = [
             self._task(name, index, placed)
             for index, placed in enumerate(read(split.file))
-            if split.keep is None or split.keep(placed[1])
+            if split.keys is None or placed[1].get(self.key) in split.keys
         ]
         return drop_leaks(tasks, self._load(split.without, read))[0] if split.without else tasks
 

@@ -39,7 +39,7 @@ def _exam(row: Row) -> Fields:
 
 
 def _minerva(row: Row) -> Fields:
-    if "answer" in row:  # the Hub copy has the answer taken out already, and no solution
+    if "answer" in row:  # the Hub copy has the bare answer, and no solution
         return {"question": row["question"], "answer": row["answer"]}
     answer = _solved(row["solution"])
     return {"question": row["problem"], "answer": answer, "subject": row["type"]}

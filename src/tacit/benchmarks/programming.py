@@ -5,7 +5,6 @@ A task's `data` is for the code grader: `prompt` (source that stands before the 
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
@@ -54,17 +53,17 @@ def _tested_function(code: str, tests: str) -> str:
     raise ValueError("the tests call no function of `code`")
 
 
-_PARTS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "train": (601, 974)}
-"""The split by task_id that the MBPP paper made."""
+_TASK_IDS = {
+    "prompt": range(1, 11),
+    "test": range(11, 511),
+    "validation": range(511, 601),
+    "train": range(601, 975),
+}
+"""The split that the MBPP paper made."""
 
 
 def _mbpp_splits(file: str, **rows: int) -> dict[str, Split]:
-    def keeps(first: int, last: int) -> Callable[[Row], bool]:
-        return lambda row: first <= row["task_id"] <= last
-
-    parts = {
-        part: Split(file=file, rows=rows[part], keep=keeps(*ids)) for part, ids in _PARTS.items()
-    }
+    parts = {part: Split(file=file, rows=rows[part], keys=ids) for part, ids in _TASK_IDS.items()}
     return {**parts, "all": Split(file=file, rows=sum(rows.values()))}
 
 

@@ -26,7 +26,7 @@ READERS: dict[str, str] = {
     "choice": "tacit.grading.choice:read",
     "chess": "tacit.benchmarks.checkmate:read",
 }
-"""What reads a text as each grader does; for any other grader, the reader of mathematics."""
+"""What reads an answer as each grader does; other graders' answers are read as mathematics."""
 
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
@@ -34,7 +34,7 @@ Grader = Callable[[Task, str], Awaitable[Grade]]
 
 
 async def grade(task: Task, text: str) -> Grade:
-    """Grade a text with the task's own grader. Whatever breaks becomes a GradingError."""
+    """Grade a text with the task's own grader. Any failure becomes a GradingError."""
     grader = find_grader(task.grader)
     try:
         result: Any = await grader(task, text)
@@ -55,14 +55,14 @@ async def grade(task: Task, text: str) -> Grade:
 
 @lru_cache(maxsize=64)
 def find_grader(name: str) -> Grader:
-    """The grader of a registered name or of `module:name`; ConfigError where there is none."""
+    """The grader of a registered name or of `module:name`; ConfigError if there is none."""
     check_name("grader", name, GRADERS, outside=True)
     grader: Grader = lookup("grader", GRADERS.get(name, name), {})
     return grader
 
 
 def read_answer(task: Task, text: str) -> str:
-    """The answer that a text gives, so written that equal answers are equal strings; or "".
+    """The answer in a text, written so that equal answers are equal strings; "" if there is none.
 
     For votes: depends on how the task wants its answer, never on whether the answer is right.
     """

@@ -78,7 +78,7 @@ Mention = tuple[str, int, int]
 
 
 def _gives_reason(between: str) -> bool:
-    """Whether what follows a choice says why it was made: "A, because B is wrong"."""
+    """True if the text after a choice says why it was made: "A, because B is wrong"."""
     same_sentence = not _SENTENCE_END.search(between)
     return same_sentence and bool(_REASON.search(_CONCLUSION.split(between)[-1]))
 
@@ -105,7 +105,7 @@ def choices_of(task: Task) -> tuple[str, ...]:
 
 
 def _canonical(text: str, choices: Sequence[str]) -> str | None:
-    """The choice that the whole text is, whatever its case, brackets and full stop."""
+    """The choice that is the whole text, but for case, brackets and a full stop."""
     return _words(tuple(choices)).get(_plain(text).strip().strip("().:").strip().casefold())
 
 

@@ -1,4 +1,4 @@
-"""Finds the final answer in a model's text. What the answer means is each grader's own work.
+"""Finds the final answer in a model's text. The graders decide what it means.
 
 Order: the last non-empty `\\boxed{…}` with balanced braces; else what follows the last `####`,
 "answer is" or "answer:"; else the last number. A box that is never closed (a text cut by its
@@ -37,7 +37,7 @@ class Box(NamedTuple):
 
 
 def boxes(text: str) -> list[Box]:
-    """Every closed, non-empty box in order of its start, in one pass whatever the nesting."""
+    """Every closed, non-empty box in order of its start. One pass, however deep the nesting."""
     return _scan(text)[0]
 
 
@@ -47,7 +47,7 @@ def closed(text: str) -> str:
 
 
 def _scan(text: str) -> tuple[list[Box], int]:
-    """The boxes, and where the first that is never closed begins (else where the text ends)."""
+    """The boxes, and where the first unclosed one begins (if there is none, the text's end)."""
     first = min((i for i in (text.find(r"\boxed"), text.find(r"\fbox")) if i >= 0), default=-1)
     if first < 0:
         return [], len(text)
@@ -106,7 +106,7 @@ def final_answer(text: str, *, several: bool = False) -> str:
 
 
 def denied(text: str, at: int) -> bool:
-    """Whether what begins there is named only to be turned down: "not B", "rather than B"."""
+    """True if the words before `at` turn down what follows: "not B", "rather than B"."""
     return bool(_DENIAL.search(text, max(0, at - 60), at))
 
 

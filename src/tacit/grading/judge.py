@@ -1,7 +1,7 @@
 """A judge for tasks with no reference answer: a model, a rubric, a mark out of ten.
 
-The answer goes in quoted, like any agent's text. A judge that gives no mark has failed, and
-the answer has not: that is an error, never a 0. An answer too long for the judge's prompt is a 0.
+The answer is quoted in the judge's prompt, like any agent's text. If the judge gives no mark, that
+is an error, never a 0. An answer too long for the prompt is a 0.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Judge:
         self._config = config
         self._build = build
         self.on_call: Callable[[Call], None] = lambda call: None
-        """Hears of each mark given, which is a call of its own and in no episode."""
+        """Called with each of the judge's own model calls, which are in no episode."""
 
     async def __call__(self, task: Task, text: str) -> Grade:
         if task.grader != "judge":
@@ -37,7 +37,7 @@ class Judge:
             said = await self._ask(task, text)
         except PromptTooLong as error:
             if error.limit is None:
-                await self._ask(task, "")  # too long as well, unless it is the answer's doing
+                await self._ask(task, "")  # raises too if the rubric alone is too long
             elif len(self._engine.encode(self._prompt(task, ""))) > error.limit:
                 raise
             raise Overflow(f"judge: {error}, because of the answer") from None

@@ -1,6 +1,6 @@
 """Rewrites LaTeX so that the same answer reads the same: spacing, sizing, units, \\text, \\frac12.
 
-Only rewriting that cannot change a value; telling equal expressions apart is math-verify's work.
+Only rewriting that cannot change a value; math-verify decides whether two expressions are equal.
 """
 
 import re
@@ -105,7 +105,7 @@ def clean(latex: str) -> str:
 
 
 def flat(latex: str) -> str:
-    """A key equal for answers that differ only in writing. Words are compared without case."""
+    """A key that is the same for answers that differ only in writing, or in the case of words."""
     out = _TEXT.sub(r"\1", clean(latex))
     out = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", out)  # 1 2 is not 12
     out = _ONE_BRACED.sub(r"\1\2", out.rstrip("."))

@@ -1,12 +1,11 @@
 r"""Grades mathematics: the final answer of a text against a reference, as values, not as strings.
 
-Plain numbers are compared exactly and at once, so is text that differs only in its LaTeX; the rest
-goes to math-verify in worker processes. Units are read over, never compared; lists are sets, tuples
-are ordered, and a set in braces is no tuple; x = 5 equals 5 but not y = 5; `1012_3` equals 1012 and
-1012_3 but no other base. A number is right when it is equal, not near: only a fraction that never
-ends may be given as six or more digits.
-An answer that math-verify cannot decide within its deadline is wrong, and its note says so: the
-model's text caused it. A reference without content is an error.
+Plain numbers, and text that differs only in its LaTeX, are compared here; the rest goes to
+math-verify in worker processes. Units are ignored. Lists are sets, tuples are ordered, and a set in
+braces is no tuple. x = 5 equals 5 but not y = 5; `1012_3` equals 1012 and 1012_3 but no other base.
+Numbers must be equal, not near: only a fraction that never ends may be given as six or more digits.
+An answer that math-verify cannot decide within its deadline is wrong, and its note says so. An
+empty reference is an error.
 """
 
 import os
@@ -49,7 +48,7 @@ def read(task: Task, text: str) -> str:
 
 
 def decide(reference: str, answer: str) -> bool | None:
-    """The verdict where numbers or text settle it, else None."""
+    """The verdict if numbers or text settle it, else None."""
     if not answer:
         return False
     wanted, given = read_number(reference), read_number(answer)
@@ -65,7 +64,7 @@ def decide(reference: str, answer: str) -> bool | None:
 
 
 def _same_digits(reference: str, answer: str) -> bool | None:
-    """Numbers with a base written below: one side may leave the base out, none may change it."""
+    """For numbers with a subscript base: one side may leave it out, neither may change it."""
     wanted, given = _BASE.fullmatch(reference), _BASE.fullmatch(answer)
     if wanted and given:
         return wanted.groups() == given.groups()

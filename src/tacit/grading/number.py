@@ -1,7 +1,7 @@
 """Reads plain numbers exactly, as people write them: 1,234.50, 3/4, 2 3/4, 5\\%, 4e33.
 
-A unit after the number is read over, never compared. Anything else (roots, π, lists) is not a
-plain number and is left to the symbolic comparison.
+A unit after the number is ignored. Anything else (roots, π, lists) is not a plain number and is
+left to the symbolic comparison.
 """
 
 import re
@@ -47,7 +47,7 @@ class Number(NamedTuple):
     places: int = 0
     """Digits after the decimal point, as written."""
     name: str = ""
-    """What stands before the equals sign, if there is one."""
+    """The name before the equals sign, if there is one."""
 
 
 @lru_cache(maxsize=8192)
@@ -73,7 +73,7 @@ def read_number(text: str) -> Number | None:
 
 
 def same_number(reference: Number, answer: Number) -> bool:
-    """Equal, not near. `5%` equals both 5 and 0.05 where the other side carries no percent sign.
+    """Equal, not near. `5%` equals both 5 and 0.05 if the other side has no percent sign.
 
     x = 5 equals 5 but not y = 5.
     """
@@ -88,7 +88,7 @@ def same_number(reference: Number, answer: Number) -> bool:
 
 
 def rounds_to(fraction: Number, decimal: Number) -> bool:
-    """Whether a decimal of enough digits is a never-ending fraction, rounded or cut."""
+    """True if a decimal of enough digits is a never-ending fraction, rounded or cut."""
     unit = Fraction(1, 10**decimal.places)
     return (
         decimal.places > 0
@@ -99,7 +99,7 @@ def rounds_to(fraction: Number, decimal: Number) -> bool:
 
 
 def _ends(denominator: int) -> bool:
-    """Whether 1/denominator has finitely many decimals: no prime factor but 2 and 5."""
+    """True if 1/denominator has finitely many decimals: no prime factor but 2 and 5."""
     return pow(10, denominator.bit_length(), denominator) == 0 or denominator == 1
 
 

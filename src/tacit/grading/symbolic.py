@@ -34,7 +34,7 @@ _FAR = sympy.Float("1e-30")
 
 
 def compare(question: tuple[str, str]) -> tuple[bool, str]:
-    """Whether reference and answer are the same; a note if the reference cannot be read."""
+    """True if reference and answer are the same; a note if the reference cannot be read."""
     reference, answer = question
     wanted = parse(reference)
     if wanted is None:
@@ -56,7 +56,7 @@ def compare(question: tuple[str, str]) -> tuple[bool, str]:
 
 @lru_cache(maxsize=1024)
 def parse(latex: str) -> Any:
-    """The sympy object, or None where the text is not a formula."""
+    """The sympy object, or None if the text is not a formula."""
     text = clean(latex)
     if _TWO_NUMBERS.search(text):
         return None  # the parser would add them up
@@ -106,7 +106,7 @@ def _replaced(parsed: Any, values: dict[Any, Any]) -> Any:
 
 
 def _set_against_tuple(wanted: Any, given: Any, reference: str, answer: str) -> bool:
-    r"""Whether one is `\{1,2\}` and the other `(1,2)`: a list without brackets may be either."""
+    r"""True for `\{1,2\}` beside `(1,2)`; a list without brackets may be either."""
     return any(
         isinstance(one, sympy.FiniteSet)
         and r"\{" in clean(text)
@@ -116,7 +116,7 @@ def _set_against_tuple(wanted: Any, given: Any, reference: str, answer: str) -> 
 
 
 def _alternatives(parsed: Any) -> bool:
-    """Whether this is a list of inequalities in one variable: `x < 1 or x > 2`."""
+    """True for a list of inequalities in one variable: `x < 1 or x > 2`."""
     return (
         isinstance(parsed, sympy.FiniteSet)
         and len(parsed.free_symbols) == 1
@@ -144,7 +144,7 @@ def _same_solutions(wanted: tuple[Any, Any], given: tuple[Any, Any]) -> bool:
 
 
 def _far_apart(wanted: Any, given: Any) -> bool:
-    """Whether the values differ at one point, which settles it without any algebra.
+    """True if the values differ at one point, which settles it without any algebra.
 
     Also tells a decimal from the π or √2 that it rounds.
     """

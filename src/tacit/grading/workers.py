@@ -24,7 +24,7 @@ from tacit.errors import GradingError
 from tacit.registry import lookup
 
 START_S = 120.0
-"""Wall time a helper may take to start, on however busy a machine."""
+"""Wall time a helper may take to start, even on a busy machine."""
 WALL_PER_CPU = 12.0
 """A helper that has used this many times its CPU deadline in wall time is stuck, not slow."""
 MEMORY_BYTES = 2 * 2**30
@@ -35,7 +35,7 @@ class DeadlineExceeded(Exception):
 
 
 class _Crash(Exception):
-    """The helper died or fell silent for a reason that is not its deadline."""
+    """The helper died or stopped answering for a reason other than its deadline."""
 
 
 class Workers:
@@ -135,7 +135,7 @@ def _limit_memory() -> None:
     import resource  # not on Windows
 
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with contextlib.suppress(ValueError):  # a lower limit holds, or macOS, which has none
+    with contextlib.suppress(ValueError):  # a lower limit is set already, or macOS has none
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, hard))
 
 

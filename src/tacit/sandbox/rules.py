@@ -38,13 +38,13 @@ class Limits:
 
 LIMITS = Limits()
 HOME = "/private"
-"""Where a program with a file system of its own may write. Not /tmp: its Python may lie there."""
+"""Where a program with its own file system may write. Not /tmp: Python may be installed there."""
 OUT_OF_MEMORY = 91
 """Exit code of a program that raised MemoryError."""
 
 
 def make_policy(method: Method, folder: str, limits: Limits) -> dict[str, Any]:
-    """What `inside/isolation.py` is told; `folder` is an empty one that the program may have."""
+    """What `inside/isolation.py` is told. `folder` is empty and for this program alone."""
     uid = _spare_uid()
     if method is Method.UID and not uid:
         raise SandboxError("only root can run code as another user")
@@ -95,7 +95,7 @@ _next = itertools.count(secrets.randbelow(2**32))
 
 
 def _spare_uid() -> int:
-    """A user id that nobody has; 0 if we may not change ours and a user namespace must do."""
+    """A user id that nobody has; 0 if we may not change ours and need a user namespace."""
     spare = _spare_uids() if os.geteuid() == 0 else range(0)
     return spare[next(_next) % len(spare)] if spare else 0
 

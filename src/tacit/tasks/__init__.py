@@ -109,7 +109,7 @@ def find_benchmark(name: str) -> Any:
 
 
 def answer_form(name: str) -> tuple[str, str] | None:
-    """A benchmark's grader and how to answer its questions, without its files; else None."""
+    """A benchmark's grader and its instruction, known without its files; None for other sources."""
     if name not in BENCHMARKS:
         return None
     benchmark = find_benchmark(name)
@@ -136,7 +136,7 @@ class SourceInfo:
     licence: str
     evaluation_only: bool
     splits: Mapping[str, int | None]
-    """Rows of each split; None where a rule makes as many as are asked for."""
+    """Rows of each split; None if a rule makes as many as are asked for."""
 
 
 def describe() -> list[SourceInfo]:

@@ -64,7 +64,7 @@ class Problem:
 
     @property
     def held_out(self) -> bool:
-        """Whether the expression belongs to the test split."""
+        """True if the expression belongs to the test split."""
         digest = hashlib.blake2b(self.expression.encode(), digest_size=4).digest()
         return int.from_bytes(digest, "big") % _TEST_ONE_IN == 0
 
@@ -74,7 +74,7 @@ def add(left: int, sign: str, right: int) -> int:
 
 
 def carries(left: int, sign: str, right: int) -> bool:
-    """Whether the units carry into the tens, or borrow from them."""
+    """True if the units carry into the tens, or borrow from them."""
     return not 0 <= add(left % 10, sign, right % 10) <= 9
 
 

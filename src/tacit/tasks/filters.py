@@ -1,4 +1,4 @@
-"""Which of the tasks that were read: by level and subject, in a shuffled order, without leaks."""
+"""Selects tasks: by level and subject, in a shuffled order, without questions of the test set."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -32,12 +32,12 @@ def _plain(value: str | int) -> str:
 
 
 def shuffle(tasks: list[Task], seed: int) -> list[Task]:
-    """Order by a hash of seed and id: the same everywhere, and for a subset the same order."""
+    """Order by a hash of seed and id: the same on every machine, and a subset keeps its order."""
     return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{task.id}".encode()).digest())
 
 
 def drop_leaks(train: Sequence[Task], test: Iterable[Task]) -> tuple[list[Task], int]:
-    """The training tasks whose question is not in the evaluation tasks, and how many were.
+    """The training tasks whose question no evaluation task asks, and how many were dropped.
 
     Questions that differ only in case or blanks count as the same.
     """

@@ -36,7 +36,7 @@ class SolutionError(Exception):
 
 
 class Line:
-    """Asks the solution's process; remembers if that ever failed, whatever the tests made of it."""
+    """Asks the solution's process. Remembers a failure even if the tests swallow the error."""
 
     def __init__(self, fd: int) -> None:
         self.channel = Channel(fd)

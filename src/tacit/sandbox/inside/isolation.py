@@ -69,7 +69,7 @@ def check(result: int, what: str) -> int:
 
 
 def enter_namespaces(policy: Policy) -> None:
-    """Go on as an ordinary process of new namespaces; their first process waits for it."""
+    """Continue in a child process in new namespaces, whose first process waits for it."""
     check(LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
     flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
     user, group = os.geteuid(), os.getegid()
@@ -158,7 +158,7 @@ def reach_library_by_descriptor() -> None:
 
 
 def landlock_ruleset(policy: Policy) -> int | None:
-    """Read and execute beneath the readable folders, anything beneath the private one, no more."""
+    """Allows reading and executing in the readable folders, and anything in the private one."""
     abi = LIBC.syscall(SYS_LANDLOCK[0], None, 0, 1)
     if abi < 1:
         return None
@@ -258,7 +258,7 @@ def filter_system_calls() -> None:
     program += [(at_least, 0, 1, 0x40000000), (give, 0, 0, refuse)]  # x32 calls
     for numbers in DENIED.values():
         program += [(equal, 0, 1, numbers[column]), (give, 0, 0, refuse)]
-    # From a pair of datagram sockets one can send to any address; a stream stays what it is.
+    # A socket of a datagram pair can send to any address; one of a stream pair cannot.
     program += [(equal, 0, 5, socketpair), (load, 0, 0, 24), (mask, 0, 0, 0xF)]
     program += [(equal, 0, 1, 1), (give, 0, 0, allow), (give, 0, 0, refuse)]
     # The signal at the parent's death stays as it is.
