@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.tasks import BENCHMARKS, describe, drop_leaks, find_benchmark, load_tasks
+from tacit.tasks import BENCHMARKS, answer_form, describe, drop_leaks, find_benchmark, load_tasks
 from tacit.types import Task
 from tests.tasks.made_up import write_files
 
@@ -31,8 +31,8 @@ def answers(folder: Path, name: str, split: str = "test") -> list[str]:
 @pytest.mark.parametrize(("name", "split"), SPLITS)
 def test_ids_and_shape(made_up: Path, name: str, split: str) -> None:
     tasks = load(made_up, name, split)
-    assert tasks
     check_shape(tasks, name, split)
+    assert answer_form(name) == (tasks[0].grader, tasks[0].instruction)
 
 
 def check_shape(tasks: list[Task], name: str, split: str) -> None:

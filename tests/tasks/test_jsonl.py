@@ -112,7 +112,10 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
         ('{"question": "q", "answer": ' + "9" * 5000 + "}", r":2: not valid JSON .*5000 digits"),
         ('{"question": "q", "answer": "a", "id": "\\ud800"}', r":2: .*surrogates not allowed"),
         ('{"question": "q", "answer": "a", "data": {"\\ud800": 1}}', r":2: .*surrogates"),
-        ('{"question": "q", "answer": "a", "data": ' + "[" * 10**5, r":2: not valid JSON .*recursion"),
+        (
+            '{"question": "q", "answer": "a", "data": ' + "[" * 10**5,
+            r":2: not valid JSON .*recursion",
+        ),
         (
             '{"question": "q", "answer": "a", "data": {"x": ' + "[" * 800 + "]" * 800 + "}}",
             r":2: it is nested too deeply",
