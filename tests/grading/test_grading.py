@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tacit.errors import ConfigError, GradingError, SandboxError
-from tacit.grading import GRADERS, find_grader, grade
+from tacit.grading import GRADERS, READERS, find_grader, grade, read_answer
 from tacit.types import Grade, Task
 
 
@@ -36,8 +36,25 @@ async def test_a_task_is_graded_by_its_own_grader() -> None:
     assert await grade(task(f"{__name__}:own"), "x") == Grade(reward=0.5, right=False, answer="x")
 
 
-def test_every_registered_grader_exists() -> None:
+def test_every_registered_grader_exists_and_has_a_reader() -> None:
     assert all(callable(find_grader(name)) for name in GRADERS)
+    assert READERS.keys() == GRADERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("grader", "text", "read"),
+    [
+        ("math", r"So \boxed{0.50}", "1/2"),
+        ("choice", "The answer is (B).", "B"),
+        ("chess", r"\boxed{Qxf7#}", "h5f7"),
+        ("code", "Look:\n```python\nx = 1\n```", "x = 1"),
+        ("mine:grade", r"So \boxed{1/2}", "1/2"),
+    ],
+)
+def test_an_answer_is_read_as_its_grader_reads_it(grader: str, text: str, read: str) -> None:
+    data = {"moves": "1. e4 e5 2. Bc4 Nc6 3. Qh5 Nf6 4."}
+    asked = Task(id="mine/1", question="?", answer="A", grader=grader, data=data)
+    assert read_answer(asked, text) == read
 
 
 def test_an_unknown_grader_gets_a_suggestion() -> None:
