@@ -1,11 +1,10 @@
 """Grades Python answers (HumanEval, MBPP, your own) by running the benchmark's own tests.
 
-Tests and solution run in two sandbox processes joined by one socket, over which only plain values
-go. The tests' side calls the solution's functions through stand-ins, compares what comes back, and
-alone writes the verdict. The solution's process holds no test, no expected value, no verdict and no
-secret: a solution that exits, prints the success line, patches builtins, `assert` or the grader,
-installs trace functions or exit handlers, answers with an object that equals everything, or kills
-its parent has only given wrong values.
+Tests and solution run in two sandbox processes that send each other plain values. The tests' side
+calls the solution's functions through stand-ins, compares what comes back, and alone writes the
+verdict. The solution's process holds no test, expected value, verdict or secret: a solution that
+exits, prints the success line, patches builtins, `assert` or the grader, installs trace functions
+or exit handlers, or answers with an object that equals everything has only given wrong values.
 
 Not covered: a solution that recognises the arguments and returns memorised answers (MBPP shows its
 tests to the model), or that changes its arguments in place before the tests compare with them, as
@@ -39,8 +38,8 @@ def read(task: Task, text: str) -> str:
 
 
 def extract(text: str, entry_point: str = "") -> str:
-    """The code of an answer: the last fenced block that defines the function, else the last
-    Python block, else the last block of any kind, else the whole text."""
+    """The last fenced block that defines the function, else the last Python block, else the last
+    block of any kind, else the whole text."""
     blocks = [(kind.lower(), textwrap.dedent(body)) for kind, body in FENCE.findall(text)]
     python = [body for kind, body in blocks if kind in ("python", "py", "python3")]
     bodies = python or [body for _, body in blocks]

@@ -20,10 +20,8 @@ from typing import Any
 from tacit.errors import SandboxError
 from tacit.sandbox.rules import LIMITS, OUT_OF_MEMORY, Limits, Method, inside_source, make_policy
 
-START_SECONDS = 60.0
-"""Seconds allowed for the sandbox to start; then the program's own time begins."""
-END_SECONDS = 60.0
-"""Seconds allowed for a process to be dead once it has been killed."""
+PATIENCE = 60.0
+"""Seconds allowed for the sandbox to start, and for a killed process to be dead."""
 
 
 class Outcome(StrEnum):
@@ -127,7 +125,7 @@ class _Watch:
     async def start(self, job: bytes) -> bool:
         """Give the process its job; whether it was isolated in time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 # A process that died before reading tells why on standard error.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     self.stdin.write(job)
@@ -150,7 +148,7 @@ class _Watch:
         """Kill the process, or the first of its namespace, whose death kills the others in it."""
         self._kill()
         try:
-            async with asyncio.timeout(END_SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 await self._read_all()
                 await self.process.wait()
         except TimeoutError:
@@ -186,11 +184,9 @@ class _Watch:
 
 
 def _outcome(code: int) -> Outcome:
-    by_signal = -code if code < 0 else code - 128  # within namespaces the code tells the signal
-    if by_signal == signal.SIGXCPU:
-        return Outcome.TIMEOUT
-    known = {0: Outcome.OK, OUT_OF_MEMORY: Outcome.MEMORY}
-    return known.get(code, Outcome.KILLED if by_signal > 0 else Outcome.ERROR)
+    code = 128 - code if code < 0 else code  # as it is told out of namespaces
+    known = {0: Outcome.OK, OUT_OF_MEMORY: Outcome.MEMORY, 128 + signal.SIGXCPU: Outcome.TIMEOUT}
+    return known.get(code, Outcome.KILLED if code > 128 else Outcome.ERROR)
 
 
 async def _remove(folder: str) -> None:

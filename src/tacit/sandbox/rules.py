@@ -1,7 +1,4 @@
-"""What a sandbox process may use and see: its limits, and the policy it isolates itself by.
-
-Decisions only; `process.py` starts the process and `inside/isolation.py` isolates it.
-"""
+"""What a sandbox process may use and see: its limits, and the policy it isolates itself by."""
 
 import functools
 import itertools

@@ -1,8 +1,7 @@
 """The untrusted side of code grading: loads the solution and does with it what the tests ask.
 
-This process knows neither the tests nor the expected values, and only the values that its functions
-return are used. So a solution that patches everything here, exits, or prints what a grader might
-print has only spoiled its own answers.
+This process knows neither the tests nor the expected values, and only what its functions return is
+used: a solution that patches everything here, exits, or prints a verdict spoils its own answers.
 """
 
 import ast

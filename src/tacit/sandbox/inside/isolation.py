@@ -184,9 +184,9 @@ def landlock_ruleset(policy: Policy) -> int | None:
 
 def restrict(policy: Policy) -> None:
     sys.path += policy["packages"]
-    by_uid = policy["method"] == "uid"
-    ruleset = landlock_ruleset(policy) if by_uid else None
-    if by_uid:
+    ruleset = None
+    if policy["method"] == "uid":
+        ruleset = landlock_ruleset(policy)
         os.chown(policy["folder"], policy["uid"], policy["uid"])
         os.chdir(policy["folder"])
         reach_library_by_descriptor()
@@ -196,8 +196,7 @@ def restrict(policy: Policy) -> None:
         os.setresuid(uid, uid, uid)
     else:  # no capabilities
         check(LIBC.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)), "capset")
-    if by_uid:
-        check(LIBC.prctl(PR_SET_DUMPABLE, 1), "prctl")  # else /proc/self/fd belongs to root
+    check(LIBC.prctl(PR_SET_DUMPABLE, 1), "prctl")  # else /proc/self/fd belongs to root
     for name, limit in policy["rlimits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), tuple(limit))
     check(LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
