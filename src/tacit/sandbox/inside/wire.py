@@ -15,7 +15,6 @@ from typing import Any
 
 Json = Any
 """What json.dumps takes: None, bool, int, float, str as they are, all else as [tag, …]."""
-
 LARGEST = 32 * 2**20
 """Bytes of one message; a larger one ends the conversation."""
 
