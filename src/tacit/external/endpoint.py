@@ -1,20 +1,22 @@
 """Where an external program sends its calls: `http://127.0.0.1:PORT/EPISODE/v1`, OpenAI's format.
 
-The model id, or the header `x-tacit-role`, says which agent is asked. How agents sample is set in
-the team's config; of a client's own settings only a lower `max_tokens` counts.
+Each call is recorded as a turn of its episode. The model id, or the header `x-tacit-role`, says
+which agent is asked. How agents sample is set in the team's config; of a client's own settings only
+a lower `max_tokens` counts.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import secrets
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tacit.errors import PromptTooLong, TacitError
-from tacit.external.recording import Session
+from tacit.errors import ConfigError, PromptTooLong, TacitError
 from tacit.registry import did_you_mean
 from tacit.serve.admission import Limits
 from tacit.serve.app import Service
@@ -23,8 +25,8 @@ from tacit.serve.http_server import bind, serve
 from tacit.serve.problem import Problem
 from tacit.serve.schema import FINISH, Chat, Json, chunks_of, completion, models_json
 from tacit.serve.team_backend import UNSUPPORTED, unsupported
-from tacit.team.team import Seat
-from tacit.types import ChatMessage, Stop, Usage
+from tacit.team.team import Seat, Team
+from tacit.types import Call, ChatMessage, Choice, Message, Stop
 
 EPISODE, ROLE = "x-tacit-episode", "x-tacit-role"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -35,17 +37,78 @@ REFUSED = UNSUPPORTED | {"n": (1,), "stop": ("", [])}
 LIMITS = Limits(body_bytes=1 << 24, places=1 << 16, waiting=0, deadline=3600.0)
 """Wide, since the program is the user's own: 16 MiB for a call and an hour for its answer."""
 
+Rank = tuple[int, str, str]
+"""A call's place in the chain of calls, its agent and its number."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """Calls may come several at once and in any order; what each of them draws depends on neither.
+
+    A call is numbered by its prompt and by how often the agent was asked exactly that. Its rank is
+    its place in the chain of calls, by which `settle` puts them in order.
+    """
+
+    team: Team
+    failure: TacitError | None = None
+    """Why the episode cannot go on. The program sees an HTTP error, and may hide it."""
+    _asked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _turns: Counter[str] = field(default_factory=Counter)
+    _done: list[tuple[Rank, list[Call]]] = field(default_factory=list)
+    _finished: int = 0
+    """The highest rank of a call that is over."""
+
+    def seat(self, name: str) -> Seat | None:
+        """The agent of that name, or the only one of that role."""
+        seats = {seat.name: seat for seat in self.team.seats}
+        several = self.team.all(name)
+        return seats.get(name) or (several[0] if len(several) == 1 else None)
+
+    async def answer(
+        self, seat: Seat, messages: tuple[ChatMessage, ...], max_tokens: int | None
+    ) -> tuple[Message, list[Call]]:
+        """What the agent says, and the call it took; no call if the agent is muted."""
+        if self.failure:
+            raise self.failure
+        try:
+            self._check_choice(seat)
+            key = seat.name, hashlib.blake2b(repr(messages).encode(), digest_size=8).hexdigest()
+            self._asked[key] += 1
+            number = f"{key[1]}.{self._asked[key]}"
+            rank = self._finished + 1
+            with self.team.strand() as strand:
+                message = await seat.reply(messages, number=number, max_tokens=max_tokens)
+        except TacitError as error:
+            self.failure = self.failure or error
+            raise
+        self._done.append(((rank, seat.name, number), strand.calls))
+        self._finished = max(self._finished, rank)
+        return message, strand.calls
+
+    def settle(self) -> None:
+        """Put the episode's calls into the order of the chain, whichever of them came first."""
+        ordered = sorted(self._done, key=lambda done: done[0])
+        self.team.whole.calls = [call for _, calls in ordered for call in calls]
+
+    def _check_choice(self, seat: Seat) -> None:
+        role = seat.agent.role
+        self._turns[role] += 1
+        arms = self.team.setting.choices.get(role) in (Choice.SPEAK, Choice.SILENT)
+        if arms and seat.agent.may_be_silent and self._turns[role] > 1:
+            raise ConfigError(
+                f"the program asked `{role}` more than once in an episode, but "
+                "`silence.exploration: arms` judges one choice to speak; use `floor`"
+            )
+
 
 class Recorder:
     """The backend: every request is a call in some session."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self._opened = int(time.time())
 
     async def models(self, headers: Mapping[str, str]) -> Json:
-        names = [seat.name for seat in self._session(headers).team.seats]
-        return models_json(names, self._opened)
+        return models_json([seat.name for seat in self._session(headers).team.seats])
 
     def check(self, chat: Chat) -> list[str]:
         self._seat(chat)
@@ -66,8 +129,7 @@ class Recorder:
         except TacitError as error:
             raise Problem(502, str(error), code="model_failed", headers=FINAL) from error
         finish = FINISH[calls[-1].stop if calls else Stop.EOS]
-        usage = sum((call.usage for call in calls), Usage())
-        body = completion(chat, [(message.text, finish)], usage)
+        body = completion(chat, [(message.text, finish)], calls)
         if chat.streams:  # in one piece, since an agent may turn out to be silent
             for chunk in chunks_of(body):
                 emit(chunk)
@@ -101,20 +163,18 @@ def prompt_of(chat: Chat) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage(ROLES[one.role], one.text) for one in chat.fields.messages)
 
 
-class ByPath:
+def by_path(inside: ASGIApp) -> ASGIApp:
     """Makes `/EPISODE/v1/…` of `/v1/…` and a header, so that a base URL is all a client needs."""
 
-    def __init__(self, inside: ASGIApp) -> None:
-        self._inside = inside
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        name, found, rest = scope["path"].removeprefix("/").partition("/v1/")
+        if name and found:
+            others = [pair for pair in scope["headers"] if pair[0] != EPISODE.encode()]
+            headers = [*others, (EPISODE.encode(), name.encode())]
+            scope = {**scope, "path": f"/v1/{rest}", "headers": headers}
+        await inside(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            name, found, rest = scope["path"].removeprefix("/").partition("/v1/")
-            if name and found:
-                others = [pair for pair in scope["headers"] if pair[0] != EPISODE.encode()]
-                headers = [*others, (EPISODE.encode(), name.encode())]
-                scope = {**scope, "path": f"/v1/{rest}", "headers": headers}
-        await self._inside(scope, receive, send)
+    return app
 
 
 class Endpoint:
@@ -127,7 +187,7 @@ class Endpoint:
         self._asked = asyncio.Semaphore(0)
         self._socket = bind("127.0.0.1", 0)
         self._socket.listen(1024)  # from now on whoever connects is served, if a little later
-        work = serve(service, ByPath(service.app()), self._socket, 0.0, self._asked)
+        work = serve(service, by_path(service.app()), self._socket, 0.0, self._asked)
         self._serving = asyncio.create_task(work)
 
     @contextlib.contextmanager

@@ -4,21 +4,20 @@
       topology: tacit.external:app
       options: {program: "my_graph:solve"}     # def solve(base_url: str, task: Task) -> str
 
-It may be a plain or an async function and runs in a thread of its own, so that it may block.
+The function may be plain or async. It runs in a thread of its own, so it may block.
 """
 
 import asyncio
-import contextlib
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from tacit.config import TeamConfig
 from tacit.errors import ConfigError, EngineError
-from tacit.external.recording import Session
 from tacit.registry import lookup
 from tacit.team.roster import Topology
 from tacit.team.team import Team
@@ -30,7 +29,7 @@ Program = Callable[[str, Task], Any]
 
 async def play(task: Task, team: Team, program: str, seconds: float = 600.0) -> Message:
     """Run the program and serve its calls. What it raises fails the episode, as an engine would."""
-    from tacit.external.endpoint import endpoint
+    from tacit.external.endpoint import Session, endpoint
 
     run = find_program(program)
     session = Session(team)
@@ -39,12 +38,11 @@ async def play(task: Task, team: Team, program: str, seconds: float = 600.0) -> 
         try:
             with here.opened(session) as base_url:
                 done = _in_thread(run, base_url, shown)
-                await asyncio.wait({done}, timeout=seconds)
+                text, error = await asyncio.wait_for(done, seconds)
+        except TimeoutError:
+            raise EngineError(f"{program} did not finish within {seconds:g} seconds") from None
         finally:
             session.settle()
-    if not done.done():
-        raise EngineError(f"{program} did not finish within {seconds:g} seconds")
-    text, error = done.result()
     if session.failure:
         raise session.failure
     if error:
@@ -65,9 +63,8 @@ def find_program(name: str) -> Program:
 
 
 def check(config: TeamConfig) -> None:
-    for module in ("starlette", "uvicorn", "prometheus_client"):
-        if find_spec(module) is None:
-            raise ConfigError("a program outside needs an endpoint: pip install 'tacit[serve]'")
+    if not all(map(find_spec, ("starlette", "uvicorn", "prometheus_client"))):
+        raise ConfigError("an external program needs an endpoint: pip install 'tacit[serve]'")
     find_program(config.options["program"])
     for role, agent in config.agents.items():
         if agent.system is not None:
@@ -80,28 +77,21 @@ def _in_thread(
     run: Program, base_url: str, task: Task
 ) -> asyncio.Future[tuple[Any, Exception | None]]:
     """What the program returned or raised. Its thread does not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
+    outcome: Future[tuple[Any, Exception | None]] = Future()
+    outcome.set_running_or_notify_cancel()  # the thread cannot be cancelled, only left alone
 
     def work() -> None:
-        result, failure = None, None
         try:
             result = run(base_url, task)
-            if inspect.iscoroutine(result):
-                result = asyncio.run(result)
+            result = asyncio.run(result) if inspect.iscoroutine(result) else result
+            outcome.set_result((result, None))
         except Exception as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, (result, failure))
-
-    def tell(outcome: tuple[Any, Exception | None]) -> None:
-        if not done.done():
-            done.set_result(outcome)
+            outcome.set_result((None, error))
 
     threading.Thread(target=work, name=f"episode {task.id}", daemon=True).start()
-    return done
+    return asyncio.wrap_future(outcome)
 
 
 app = Topology(
-    play=play, roles={}, summary="a program outside asks the agents over HTTP", check=check
+    play=play, roles={}, summary="an external program asks the agents over HTTP", check=check
 )

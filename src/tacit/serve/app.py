@@ -21,10 +21,15 @@ from tacit.serve.admission import Admission, Limits, RateLimit, check_json, chec
 from tacit.serve.backend import Answer, Backend, Emit
 from tacit.serve.dialects import Completions, Dialect, Responses
 from tacit.serve.in_flight import EventStream, InFlight
-from tacit.serve.middleware import RequestLog, error_response
+from tacit.serve.monitoring import Metrics, logged
 from tacit.serve.problem import Problem
-from tacit.serve.prometheus import Metrics
 from tacit.serve.schema import Chat, json_response, parse_json
+
+_WORDS = {
+    404: "there is nothing at this path: the server has /v1/chat/completions, /v1/completions, "
+    "/v1/responses and /v1/models",
+    405: "this path does not take this method",
+}
 
 
 class Service:
@@ -40,23 +45,20 @@ class Service:
 
     def app(self, forwards: Sequence[Route] = ()) -> ASGIApp:
         """The ASGI application; a path that is forwarded is not answered here."""
-        asks = {"chat/completions": Dialect, "completions": Completions, "responses": Responses}
+        post = partial(Route, methods=["POST"])
         routes = [
             *forwards,
-            *(
-                Route(f"/v1/{path}", partial(self._ask, kind), methods=["POST"])
-                for path, kind in asks.items()
-            ),
+            post("/v1/chat/completions", partial(self._ask, Dialect)),
+            post("/v1/completions", partial(self._ask, Completions)),
+            post("/v1/responses", partial(self._ask, Responses)),
             Route("/v1/models", self._models),
             Route("/v1/models/{name:path}", self._models),
             Route("/healthz", self._health),
             Route("/metrics", self._metrics),
         ]
-        failures = (Problem, HTTPException, Exception)
-        inside = Starlette(
-            routes=routes, exception_handlers=dict.fromkeys(failures, error_response)
-        )
-        return RequestLog(inside, self.admission, self.metrics)
+        handlers = dict.fromkeys((Problem, HTTPException, Exception), error_response)
+        inside = Starlette(routes=routes, exception_handlers=handlers)
+        return logged(inside, self.admission, self.metrics)
 
     def admit(self, request: Request) -> None:
         """Check the key and the rate; every path but `/healthz` does."""
@@ -77,7 +79,7 @@ class Service:
     async def _models(self, request: Request) -> Response:
         """The list, or the one model that the path names."""
         self.admit(request)
-        async with self.in_time(self.until()):
+        async with self.in_time(now()):
             listed = await self.backend.models(request.headers)
         if (name := request.path_params.get("name")) is None:
             return json_response(listed)
@@ -87,28 +89,28 @@ class Service:
         raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
 
     async def _ask(self, kind: type[Dialect], request: Request) -> Response:
-        until = self.until()
+        began = now()
         self.admit(request)
         check_json(request)
         body = parse_json(await read_body(request, self.limits))
         try:
-            return await self._answered(kind(body, request.headers), request, until)
+            return await self._answered(kind(body, request.headers), request, began)
         except Problem as problem:
             if problem.param is None:
                 raise
             raise problem.about(kind.field(problem.param, body)) from problem
 
-    async def _answered(self, dialect: Dialect, request: Request, until: float) -> Response:
+    async def _answered(self, dialect: Dialect, request: Request, began: float) -> Response:
         chat = dialect.chat
         headers = self._warned(self.backend.check(chat))
-        flight = InFlight(lambda emit: self._work(chat, emit, until))
+        flight = InFlight(lambda emit: self._work(chat, emit, began))
         self._tasks.add(flight.task)
         flight.task.add_done_callback(self._count)
         first = await flight.first(request.receive)
         if first is None:  # no stream, or none yet: a status can still tell of a failure
-            return json_response(dialect.whole((await flight.answer()).body), headers=headers)
-        self.metrics.first_chunk.observe(self._since(until))
-        return EventStream(first, flight, until, dialect, headers)
+            return json_response(dialect.whole(flight.answer().body), headers=headers)
+        self.metrics.first_chunk.observe(now() - began)
+        return EventStream(first, flight, began + self.limits.deadline, dialect, headers)
 
     def _warned(self, ignored: list[str]) -> dict[str, str]:
         """The header that names the ignored fields; a strict server refuses them."""
@@ -120,29 +122,22 @@ class Service:
         names = [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:40] for name in ignored[:20]]
         return {"x-tacit-ignored": ", ".join(names)}
 
-    async def _work(self, chat: Chat, emit: Emit, until: float) -> Answer:
-        async with self.in_time(until), self.admission.place():
+    async def _work(self, chat: Chat, emit: Emit, began: float) -> Answer:
+        async with self.in_time(began), self.admission.place():
             answer = await self.backend.answer(chat, emit)
         self.metrics.answered(answer)
-        self.metrics.seconds.labels(str(chat.streams).lower()).observe(self._since(until))
+        self.metrics.seconds.labels(str(chat.streams).lower()).observe(now() - began)
         return answer
 
     @asynccontextmanager
-    async def in_time(self, until: float) -> AsyncIterator[None]:
-        """Give up what is inside at a moment of the event loop's clock."""
+    async def in_time(self, began: float) -> AsyncIterator[None]:
+        """Give up what is inside at the deadline of a request that began then."""
+        seconds = self.limits.deadline
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(began + seconds):
                 yield
         except TimeoutError:
-            seconds = f"{self.limits.deadline:g}"
-            raise Problem(504, f"there was no answer within {seconds} seconds") from None
-
-    def until(self) -> float:
-        """The deadline of a request that arrives now."""
-        return asyncio.get_running_loop().time() + self.limits.deadline
-
-    def _since(self, until: float) -> float:
-        return asyncio.get_running_loop().time() - until + self.limits.deadline
+            raise Problem(504, f"there was no answer within {seconds:g} seconds") from None
 
     def _count(self, task: asyncio.Task[Answer]) -> None:
         self._tasks.discard(task)
@@ -157,3 +152,17 @@ class Service:
         for task in self._tasks:
             task.cancel()
         return len(self._tasks)
+
+
+def now() -> float:
+    """The event loop's clock, by which deadlines are kept."""
+    return asyncio.get_running_loop().time()
+
+
+async def error_response(request: Request, error: Exception) -> Response:
+    """Any failure in OpenAI's shape."""
+    if isinstance(error, HTTPException):
+        error = Problem(error.status_code, _WORDS.get(error.status_code, error.detail))
+    elif not isinstance(error, Problem):
+        error = Problem(500, "an internal error")
+    return json_response(error.body(), error.status, error.headers)

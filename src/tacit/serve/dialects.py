@@ -215,13 +215,12 @@ def _message(item: Any, place: int) -> Any:
     if item.get("type", "message") != "message":
         told = f"an item of type `{item['type']}` cannot be read: send messages"
         raise Problem(400, told, param=f"input.{place}.type")
-    content = item.get("content")
+    content, texts = item.get("content"), ("input_text", "output_text")
     if isinstance(content, list):
-        content = [_text_part(part) for part in content]
+        content = [
+            part | {"type": "text"}
+            if isinstance(part, dict) and part.get("type") in texts
+            else part
+            for part in content
+        ]
     return {"role": item.get("role"), "content": content}
-
-
-def _text_part(part: Any) -> Any:
-    if isinstance(part, dict) and part.get("type") in ("input_text", "output_text"):
-        return {"type": "text", "text": part.get("text")}
-    return part

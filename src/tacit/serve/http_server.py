@@ -1,16 +1,14 @@
 """A service under uvicorn: one socket, connections with limits, and a shutdown that never hangs.
 
-On SIGTERM or SIGINT newcomers are refused with 503 while accepted requests are finished. Requests
-that are not finished within the grace are cancelled, and their clients are told. A second signal
-ends the grace at once.
+Once it is asked to stop, newcomers are refused with 503 while accepted requests are finished.
+Requests that are not finished within the grace are cancelled, and their clients are told. Being
+asked again ends the grace at once.
 """
 
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
-from collections.abc import Generator
 from typing import ClassVar
 
 import uvicorn
@@ -36,14 +34,6 @@ LAST_REFUSALS = 0.3
 """Seconds in which requests that were already on their way are still refused in words."""
 
 
-class _Uvicorn(uvicorn.Server):
-    """Leaves signals to us."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
 def bind(host: str, port: int) -> socket.socket:
     """Take the address before anything heavy is done; nobody can connect yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -51,25 +41,11 @@ def bind(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         sock.close()
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(
-            f"cannot listen on {host} port {port} ({reason}): choose others with --host and --port"
-        ) from None
+        told = f"cannot listen on {host} port {port} ({error.strerror})"
+        raise ConfigError(f"{told}: choose others with --host and --port") from None
     return sock
-
-
-async def run(service: Service, app: ASGIApp, sock: socket.socket, grace: float) -> None:
-    """Serve until a signal asks to stop."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, asked.release)
-    try:
-        await serve(service, app, sock, grace, asked)
-    finally:
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(which)
 
 
 async def serve(
@@ -88,7 +64,9 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=LAST_BYTES,
     )
-    server = _Uvicorn(config)
+    server = uvicorn.Server(config)
+    # signals are for the caller to handle
+    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
     leaving = asyncio.create_task(_leave(service, server, asked, grace))
     try:
         await server.serve(sockets=[sock])
@@ -121,14 +99,12 @@ class Connection(H11Protocol):
     """
 
     limits: ClassVar[Limits]
-    _late: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
-    _since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._since = self.loop.time()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # writing is paused while anything is unsent
-        self._since = self.loop.time()
         self._watch()
         if len(self.connections) > most_connections(self.limits):
             self._make_room()
@@ -139,16 +115,16 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.limits.deadline, self.transport.abort)
+        self._hang_up_after(self.limits.deadline, "unread")
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._read()
+        self._stop("unread")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._forget()
-        self._read()
+        self._stop("unread")
+        self._stop("late")
 
     @property
     def idle(self) -> bool:
@@ -157,18 +133,16 @@ class Connection(H11Protocol):
     def _watch(self) -> None:
         """Limit the time from a request's first byte, or from connecting, to its last header."""
         if not self.idle:
-            self._forget()
-        elif self._late is None and not self.transport.is_closing():
-            self._late = self.loop.call_later(self.limits.headers, self.transport.abort)
+            self._stop("late")
+        elif "late" not in self._timers and not self.transport.is_closing():
+            self._hang_up_after(self.limits.headers, "late")
 
-    def _forget(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _hang_up_after(self, seconds: float, why: str) -> None:
+        self._timers[why] = self.loop.call_later(seconds, self.transport.abort)
 
-    def _read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
+    def _stop(self, why: str) -> None:
+        if timer := self._timers.pop(why, None):
+            timer.cancel()
 
     def _make_room(self) -> None:
         """Close an idle connection: first those that never asked anything, the oldest first."""
@@ -191,6 +165,5 @@ def most_connections(limits: Limits) -> int:
     except ImportError:  # not on Windows
         return wanted
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(SPARE, files // 2 - SPARE))
+    endless = files == resource.RLIM_INFINITY
+    return wanted if endless else min(wanted, max(SPARE, files // 2 - SPARE))

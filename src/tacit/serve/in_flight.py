@@ -1,14 +1,15 @@
 """One in-flight request: the work, the chunks it emits, and the client, who may go away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tacit.serve.backend import Answer, Emit
 from tacit.serve.dialects import Dialect
-from tacit.serve.middleware import log_failure
+from tacit.serve.monitoring import log_failure
 from tacit.serve.problem import Problem, retry_later
 from tacit.serve.schema import Json
 
@@ -19,16 +20,11 @@ LAST_WORDS = 5.0
 
 
 class InFlight:
-    def __init__(self, work: Callable[[Emit], Awaitable[Answer]]) -> None:
+    def __init__(self, work: Callable[[Emit], Coroutine[Any, Any, Answer]]) -> None:
         self.chunks: asyncio.Queue[Json | None] = asyncio.Queue()
         """What the work emits; None when it is over."""
-        self.task = asyncio.create_task(self._run(work))
-
-    async def _run(self, work: Callable[[Emit], Awaitable[Answer]]) -> Answer:
-        try:
-            return await work(self.chunks.put_nowait)
-        finally:
-            self.chunks.put_nowait(None)
+        self.task = asyncio.create_task(work(self.chunks.put_nowait))
+        self.task.add_done_callback(lambda task: self.chunks.put_nowait(None))
 
     async def first(self, receive: Receive) -> Json | None:
         """The first chunk, or None if the work ends without any.
@@ -49,9 +45,8 @@ class InFlight:
             chunk.cancel()
             gone.cancel()
 
-    async def answer(self) -> Answer:
+    def answer(self) -> Answer:
         """The result of the work, which is over."""
-        await asyncio.wait({self.task})
         if self.task.cancelled():
             raise retry_later(503, "the server shut down before the answer", 5, "shutting_down")
         return self.task.result()
@@ -93,11 +88,11 @@ class EventStream(StreamingResponse):
                 batch.append(chunks.get_nowait())
             over = batch[-1] is None
             data = b"".join(self._dialect.piece(chunk) for chunk in batch if chunk is not None)
-            yield data + (await self._last() if over else b"")
+            yield data + (self._last() if over else b"")
 
-    async def _last(self) -> bytes:
+    def _last(self) -> bytes:
         try:
-            return self._dialect.last((await self._flight.answer()).body)
+            return self._dialect.last(self._flight.answer().body)
         except Problem as problem:
             return self._dialect.failure(problem.body())
         except Exception as error:

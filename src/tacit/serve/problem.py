@@ -1,6 +1,7 @@
 """What a client did wrong, or what went wrong for it, in OpenAI's error shape."""
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from tacit.errors import TacitError
@@ -15,33 +16,33 @@ _KINDS = {
 }
 
 
+@dataclass(eq=False)
 class Problem(TacitError):
     """An HTTP status with a sentence for the client. The sentence never holds a secret."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.param = param
-        self.code = code
-        self.headers = dict(headers or {})
+    status: int
+    message: str
+    _: KW_ONLY
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    said: Any = None
+    """An object to send instead, as another server worded it."""
+
+    def __str__(self) -> str:
+        return self.message
 
     def about(self, param: str) -> "Problem":
         """The same problem of a field that the client knows by another name."""
-        told = str(self).replace(f"`{self.param}`", f"`{param}`")
-        return Problem(self.status, told, param=param, code=self.code, headers=self.headers)
+        told = self.message.replace(f"`{self.param}`", f"`{param}`")
+        return replace(self, message=told, param=param)
 
     def body(self) -> Any:
+        if isinstance(self.said, dict) and self.said:
+            return self.said
         usual = "server_error" if self.status >= 500 else "invalid_request_error"
         kind = _KINDS.get(self.status, usual)
-        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
 

@@ -7,9 +7,8 @@ the Collaborator fails, the client loses its help and nothing else.
 """
 
 import logging
-import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -19,16 +18,16 @@ from tacit.config import TeamConfig
 from tacit.engine.base import Completion
 from tacit.errors import ConfigError, EngineError, TopologyError
 from tacit.serve.admission import check_json, read_body
-from tacit.serve.app import Service
+from tacit.serve.app import Service, now
 from tacit.serve.backend import Answer, Emit, finished
-from tacit.serve.conversation import question_of
 from tacit.serve.problem import Problem
 from tacit.serve.relay import CallsTools, Relay
-from tacit.serve.schema import Chat, Json, models_json, usage_json
+from tacit.serve.schema import Chat, Json, models_json, usage_of
+from tacit.serve.team_backend import question_of
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster
 from tacit.team.team import Answering, Setting
-from tacit.types import Call, Task, Usage
+from tacit.types import Call, Task
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +63,10 @@ class ProxyBackend:
         self._roster = roster
         self.upstream = upstream
         self._model = model
-        self._opened = int(time.time())
 
     async def models(self, headers: Mapping[str, str]) -> Json:
         theirs = await self.upstream.models(headers)
-        ours = models_json([self._name] if self._model else [], self._opened)
+        ours = models_json([self._name] if self._model else [])
         return theirs | {"data": [*ours["data"], *theirs.get("data", [])]}
 
     def check(self, chat: Chat) -> list[str]:
@@ -124,27 +122,27 @@ class ProxyBackend:
         ]
 
 
+@dataclass(frozen=True)
 class PassOn:
     """Passes on one path of the Actor's server, within our limits to the last byte."""
 
-    def __init__(self, path: str, service: Service, upstream: Upstream) -> None:
-        self._path = path
-        self._service = service
-        self._upstream = upstream
+    path: str
+    service: Service
+    upstream: Upstream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service, request = self._service, Request(scope, receive)
-        until = service.until()
+        service, request = self.service, Request(scope, receive)
+        began = now()
         service.admit(request)
-        if self._path not in FORMS:
+        if self.path not in FORMS:
             check_json(request)
         body = await read_body(request, service.limits)
         query = request.url.query
-        path = f"{self._path}?{query}" if query else self._path
+        path = f"{self.path}?{query}" if query else self.path
         async with (
-            service.in_time(until),
+            service.in_time(began),
             service.admission.place(),
-            self._upstream.passed_on(path, request.headers, body) as reply,
+            self.upstream.passed_on(path, request.headers, body) as reply,
         ):
             await reply(scope, receive, send)
 
@@ -164,10 +162,7 @@ def _call(relay: Relay, done: Completion) -> Call:
 
 def _team_usage(actors: Json, calls: list[Call]) -> Json:
     """All the team's tokens, in the shape in which the Actor's server reports its own."""
-    ours = usage_json(sum((call.usage for call in calls), Usage()))
-    inner = {
-        name: {**(actors.get(name) or {}), **details}
-        for name, details in ours.items()
-        if isinstance(details, dict)
-    }
-    return {**actors, **ours, **inner}
+    ours = usage_of(calls)
+    for name in ("prompt_tokens_details", "completion_tokens_details"):
+        ours[name] = {**(actors.get(name) or {}), **ours[name]}
+    return {**actors, **ours}

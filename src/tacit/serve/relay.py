@@ -3,22 +3,24 @@
 The request goes on unchanged, with the team's words added after its last user message.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 from tacit.engine.base import Completion, Request
 from tacit.errors import TacitError
 from tacit.serve.backend import Emit
-from tacit.serve.conversation import last_user
 from tacit.serve.problem import Problem
 from tacit.serve.schema import Chat, Json, chunks_of
-from tacit.serve.upstream import Refusal, Reply, Upstream, checked, completion_of, failed
+from tacit.serve.team_backend import last_user
+from tacit.serve.upstream import Upstream, checked, completion_of, failed
 from tacit.types import ChatMessage
 
 
+@dataclass(eq=False)
 class CallsTools(TacitError):
     """The Actor calls tools: its reply is the answer, whoever was to speak next."""
 
-    def __init__(self, completion: Completion) -> None:
-        super().__init__("the Actor calls tools")
-        self.completion = completion
+    completion: Completion
 
 
 class Relay:
@@ -45,7 +47,13 @@ class Relay:
         return ()
 
     async def generate(self, request: Request) -> Completion:
-        added = _added(request, self.question)
+        """Ask with what the team puts after the question: quoted messages and its own requests."""
+        said = request.messages[-1].content
+        if not said.startswith(self.question):
+            told = "the team's topology asks the Actor another question than the client's"
+            raise Problem(500, told)
+        system = "".join(f"\n\n{m.content}" for m in request.messages if m.role == "system")
+        added = said[len(self.question) :] + system
         return await self.ask(added, final=request.on_text is not None)
 
     async def close(self) -> None:
@@ -86,8 +94,11 @@ class Relay:
         body = {name: value for name, value in self._chat.body.items() if name not in ours}
         place = last_user(self._chat.fields.messages)
         if added and place is not None:
-            body["messages"] = [*body["messages"]]
-            body["messages"][place] = _with(body["messages"][place], added)
+            messages = body["messages"] = [*body["messages"]]
+            said: Any = messages[place].get("content") or ""
+            part = {"type": "text", "text": added.strip()}
+            whole = [*said, part] if isinstance(said, list) else f"{said}{added}"
+            messages[place] = messages[place] | {"content": whole}
         return body
 
     async def _stream(self, body: Json) -> Completion:
@@ -98,8 +109,8 @@ class Relay:
         text, finish, usage = "", None, None
         async for chunk in self._upstream.stream(body, self._chat.headers):
             if "error" in chunk:
-                raise Refusal(502, chunk)
-            choices = checked(Reply, chunk).choices or []
+                raise failed("the Actor's server refused", said=chunk)
+            choices = checked(chunk).choices or []
             if any(choice.message for choice in choices):  # the server does not stream
                 completion = self._keep(chunk)
                 self._send(chunk)
@@ -117,19 +128,3 @@ class Relay:
             raise failed("the Actor's answer holds no message")
         whole = {"message": {"content": text}, "finish_reason": finish}
         return self._keep(head | {"choices": [whole], "usage": usage})
-
-
-def _added(request: Request, question: str) -> str:
-    """What the team puts after the question: quoted messages, and what it asks of the Actor."""
-    said = request.messages[-1].content
-    if not said.startswith(question):
-        raise Problem(500, "the team's topology asks the Actor another question than the client's")
-    told = [message.content for message in request.messages if message.role == "system"]
-    return said[len(question) :] + "".join(f"\n\n{text}" for text in told)
-
-
-def _with(message: Json, added: str) -> Json:
-    content = message.get("content")
-    if isinstance(content, list):
-        return message | {"content": [*content, {"type": "text", "text": added.strip()}]}
-    return message | {"content": f"{content or ''}{added}"}

@@ -23,6 +23,7 @@ DONE = b"data: [DONE]\n\n"
 MOST_CHOICES = 128
 """Answers that one request may ask for."""
 FINISH = {Stop.EOS: "stop", Stop.LENGTH: "length"}
+STARTED = int(time.time())
 
 
 class _Lenient(BaseModel):
@@ -102,11 +103,12 @@ class Chat:
 def parse_json(raw: bytes) -> Json:
     """The object of a body, or a Problem."""
     try:
-        body = json.loads(raw, parse_constant=_refuse_constant)
+        body = json.loads(raw, parse_constant=int)  # which refuses NaN and Infinity
     except (ValueError, RecursionError) as error:  # also of a number with too many digits
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be read"
-        place = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise Problem(400, f"the body is not valid JSON: {reason}{place}") from None
+        reason = "it cannot be read"
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg} at character {error.pos}"
+        raise Problem(400, f"the body is not valid JSON: {reason}") from None
     if not isinstance(body, dict):
         raise Problem(400, "the body must be a JSON object")
     return body
@@ -118,19 +120,11 @@ def parse_chat(body: Json, headers: Mapping[str, str]) -> Chat:
         fields = ChatFields.model_validate(body)
     except ValidationError as errors:
         error = errors.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(key) for key in error["loc"] if not _is_type(key))
+        keys = [str(key) for key in error["loc"]]
+        place = ".".join(key for key in keys if key != "str" and "[" not in key)  # no union members
         wrong = " is required" if error["type"] == "missing" else f": {error['msg'].lower()}"
         raise Problem(400, f"`{place}`{wrong}", param=place) from None
     return Chat(fields=fields, body=body, headers=headers, prompts=[fields.messages])
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _is_type(key: int | str) -> bool:
-    """True if a part of a place names a member of a union and not a field."""
-    return isinstance(key, str) and (key == "str" or key.startswith("list["))
 
 
 def usage_json(usage: Usage) -> Json:
@@ -143,7 +137,11 @@ def usage_json(usage: Usage) -> Json:
     }
 
 
-def completion(chat: Chat, said: Sequence[tuple[str, str]], usage: Usage) -> Json:
+def usage_of(calls: Sequence[Call]) -> Json:
+    return usage_json(sum((call.usage for call in calls), Usage()))
+
+
+def completion(chat: Chat, said: Sequence[tuple[str, str]], calls: Sequence[Call]) -> Json:
     """`said`: each choice's text and why it ended."""
     choices = [
         {
@@ -154,7 +152,7 @@ def completion(chat: Chat, said: Sequence[tuple[str, str]], usage: Usage) -> Jso
         }
         for index, (text, finish) in enumerate(said)
     ]
-    return _head(chat, "chat.completion") | {"choices": choices, "usage": usage_json(usage)}
+    return _head(chat, "chat.completion") | {"choices": choices, "usage": usage_of(calls)}
 
 
 def chunk(chat: Chat, delta: Json, finish: str | None = None, index: int = 0) -> Json:
@@ -201,8 +199,8 @@ def account(calls: Sequence[Call]) -> Json:
     }
 
 
-def models_json(names: Sequence[str], created: int) -> Json:
-    ours = {"object": "model", "created": created, "owned_by": "tacit"}
+def models_json(names: Sequence[str]) -> Json:
+    ours = {"object": "model", "created": STARTED, "owned_by": "tacit"}
     return {"object": "list", "data": [{"id": name, **ours} for name in names]}
 
 

@@ -1,11 +1,13 @@
 """What `tacit serve` does: checks everything, loads the team, serves it until told to stop."""
 
+import asyncio
 import logging
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tacit.cli.tables import err
@@ -17,7 +19,7 @@ from tacit.report.loopback import is_loopback
 from tacit.run.opening import answer_form_of, open_engines
 from tacit.serve.admission import Limits, keys_from
 from tacit.serve.app import Service
-from tacit.serve.http_server import BACKLOG, bind, run
+from tacit.serve.http_server import BACKLOG, bind, serve
 from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
 from tacit.serve.team_backend import TeamBackend
 from tacit.serve.upstream import Upstream
@@ -31,18 +33,18 @@ SHARE_OF_DEADLINE = 0.8
 class ServeOptions:
     """The command's options; docs/serving.md says what they are for."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    name: str | None = None
-    instruction: str | None = None
-    key_env: str = "TACIT_API_KEY"
-    without_key: bool = False
-    actor_url: str | None = None
-    actor_model: str | None = None
-    actor_key_env: str = "OPENAI_API_KEY"
-    limits: Limits = field(default_factory=Limits)
-    grace: float = 30.0
-    quiet: bool = False
+    host: str
+    port: int
+    name: str | None
+    instruction: str | None
+    key_env: str
+    without_key: bool
+    actor_url: str | None
+    actor_model: str | None
+    actor_key_env: str
+    limits: Limits
+    grace: float
+    quiet: bool
 
 
 async def run_serve(config: Config, options: ServeOptions, trained: Path | None) -> None:
@@ -51,7 +53,10 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         raise ConfigError("`tacit serve` serves the config's `team:`, and there is none: add it")
     team = config.team
     check_team(team)
-    _check_together(options)
+    if options.actor_url is None and options.actor_model is not None:
+        raise ConfigError("--actor-model names a model of the server at --actor-url: give both")
+    if options.actor_url is not None and options.instruction is not None:
+        raise ConfigError("--instruction: an Actor at --actor-url is told by its client; leave it")
     limits = replace(options.limits, keys=_keys(options))
     name = options.name or config.name
     config = within_deadline(config.model_copy(update={"teams": {}, "judge": None}), limits)
@@ -76,7 +81,12 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         _log_to_stderr(quiet=options.quiet)
         sock.listen(BACKLOG)  # whoever reads the next line can connect
         _say_where(name, sock, options, bool(limits.keys))
-        await run(service, app, sock, options.grace)
+        loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
+        for which in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(which, asked.release)
+        await serve(service, app, sock, options.grace, asked)
+        for which in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(which)
     err.print("stopped")
 
 
@@ -109,21 +119,11 @@ async def open_roster(
         yield build_roster(config.team, by_role | given)
 
 
-def _check_together(options: ServeOptions) -> None:
-    """Refuse options that would have no effect beside the others."""
-    if options.actor_url is None and options.actor_model is not None:
-        raise ConfigError("--actor-model names a model of the server at --actor-url: give both")
-    if options.actor_url is not None and options.instruction is not None:
-        raise ConfigError("--instruction: an Actor at --actor-url is told by its client; leave it")
-
-
 def _keys(options: ServeOptions) -> tuple[str, ...]:
     keys = keys_from(options.key_env)
-    if options.without_key:
-        if keys:
-            raise ConfigError(f"--without-key, but {options.key_env} holds a key: choose one")
-        return ()
-    if not keys and not is_loopback(options.host):
+    if keys and options.without_key:
+        raise ConfigError(f"--without-key, but {options.key_env} holds a key: choose one")
+    if not (keys or options.without_key or is_loopback(options.host)):
         raise ConfigError(
             f"{options.host} can be reached from other machines: put the key that clients must "
             f"show into the environment variable {options.key_env}, or insist on --without-key"

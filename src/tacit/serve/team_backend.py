@@ -1,47 +1,34 @@
 """A team as one model: its question goes in, its answer comes out, its tokens are all counted.
 
-Client settings reach the call that gives the answer, if the topology names one (`final=True`);
-helpers speak as they were trained. A field that a team cannot honour is refused by name, and the
-client is told which other fields are ignored.
+A lone user message is the question as it stands. Earlier messages are quoted above it, as agents'
+messages are, so that nothing in them can pass for the question. Client settings reach the call that
+gives the answer, if the topology names one (`final=True`); helpers speak as they were trained. A
+field that a team cannot honour is refused by name, and the client is told which others are ignored.
 """
 
 import asyncio
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.errors import EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
 from tacit.serve.backend import Answer, Emit, finished
-from tacit.serve.conversation import check_messages, question_of
-from tacit.serve.middleware import log_failure
+from tacit.serve.monitoring import log_failure
 from tacit.serve.problem import Problem
-from tacit.serve.schema import FINISH, Chat, ChatFields, Json, chunk, completion, models_json
+from tacit.serve.schema import FINISH, Chat, Json, WireMessage, chunk, completion, models_json
+from tacit.team.prompts import INTRODUCTIONS, quote
 from tacit.team.roster import Roster
 from tacit.team.team import Answering, Setting
-from tacit.types import Call, Message, Stop, Task, Usage
+from tacit.types import Call, Message, Stop, Task
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "functions": ([],),
-    "logprobs": (False,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "audio": (),
-    "echo": (False,),
-    "suffix": ("",),
-    "best_of": (1,),
-    "prompt": (),
-    "previous_response_id": (),
-    "conversation": (),
-    "background": (False,),
-}
+    "tools": ([],), "functions": ([],), "logprobs": (False,), "logit_bias": ({},),
+    "presence_penalty": (0,), "frequency_penalty": (0,), "response_format": ({"type": "text"},),
+    "modalities": (["text"],), "audio": (), "echo": (False,), "suffix": ("",), "best_of": (1,),
+    "prompt": (), "previous_response_id": (), "conversation": (), "background": (False,),
+}  # fmt: skip
 """Fields that would change the answer in a way a team cannot → the values that ask for nothing."""
-
 INDIFFERENT = {
     "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention",
     "safety_identifier", "service_tier", "store", "tool_choice", "user",
@@ -55,10 +42,9 @@ class TeamBackend:
         self._name = name
         self._roster = roster
         self._instruction = instruction
-        self._opened = int(time.time())
 
     async def models(self, headers: Mapping[str, str]) -> Json:
-        return models_json([self._name], self._opened)
+        return models_json([self._name])
 
     def check(self, chat: Chat) -> list[str]:
         model = chat.fields.model
@@ -88,8 +74,7 @@ class TeamBackend:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         calls = [call for task in tasks for call in task.result()]
-        usage = sum((call.usage for call in calls), Usage())
-        body = completion(chat, [(choice.text, choice.finish) for choice in choices], usage)
+        body = completion(chat, [(choice.text, choice.finish) for choice in choices], calls)
         return finished(chat, body, calls, emit)
 
     async def _play(self, question: str, choice: "_Choice", seed: int, sample: int) -> list[Call]:
@@ -110,8 +95,10 @@ class TeamBackend:
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
             reason = f"the team's topology failed: {error.place}"
             raise Problem(502, reason, code="team_failed") from error
-        choice.end(message.text, _finish(message, team.whole.calls))
-        return team.whole.calls
+        calls, said = team.whole.calls, (message.agent, message.text)
+        stops = [call.stop for call in calls if (call.agent, call.text) == said]
+        choice.end(message.text, FINISH[stops[-1] if stops else Stop.EOS])
+        return calls
 
 
 class _Choice:
@@ -195,7 +182,7 @@ def unsupported(chat: Chat, fields: Mapping[str, tuple[Any, ...]]) -> str | None
 
 def _ignored(chat: Chat) -> list[str]:
     """The fields that ask for something and have no effect."""
-    known = {*ChatFields.model_fields, *UNSUPPORTED, *INDIFFERENT}
+    known = {*type(chat.fields).model_fields, *UNSUPPORTED, *INDIFFERENT}
     fields = [name for name, value in chat.body.items() if name not in known and value]
     calls = [
         f"messages.{place}.{name}"
@@ -207,7 +194,37 @@ def _ignored(chat: Chat) -> list[str]:
     return fields + calls
 
 
-def _finish(answer: Message, calls: Sequence[Call]) -> str:
-    """Why the call that gave the answer ended."""
-    stops = [c.stop for c in calls if c.agent == answer.agent and c.text == answer.text]
-    return FINISH[stops[-1] if stops else Stop.EOS]
+def question_of(messages: Sequence[WireMessage], *, with_system: bool = True) -> str:
+    """What the last user message asks, below the messages before it."""
+    last = last_user(messages)
+    if last is None:
+        raise Problem(400, "`messages` holds no message of role `user`", param="messages")
+    asked = messages[last].text
+    if not asked.strip():
+        raise Problem(400, "the last user message holds no text", param=f"messages.{last}.content")
+    earlier = [
+        quote("message", Message(message.role, said))
+        for message in messages[:last]
+        if (with_system or message.role not in ("system", "developer")) and (said := message.text)
+    ]
+    if not earlier:
+        return asked
+    return "\n\n".join(["\n".join([INTRODUCTIONS["messages"], *earlier]), asked])
+
+
+def last_user(messages: Sequence[WireMessage]) -> int | None:
+    """The place of the last user message; tools' results may follow it."""
+    users = [place for place, message in enumerate(messages) if message.role == "user"]
+    return users[-1] if users else None
+
+
+def check_messages(messages: Sequence[WireMessage]) -> None:
+    """Refuse anything but text, and a conversation in which the user is not the last to speak."""
+    for place, message in enumerate(messages):
+        if (odd := message.odd_part) is not None:
+            param = f"messages.{place}.content.{odd}.type"
+            raise Problem(400, "a team reads text only", param=param)
+    question_of(messages)
+    if messages[-1].role != "user":
+        told = f"a team answers the user, and the last message is of role `{messages[-1].role}`"
+        raise Problem(400, told, param=f"messages.{len(messages) - 1}.role")

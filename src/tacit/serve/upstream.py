@@ -6,8 +6,9 @@ with its own status and words; a reply that makes no sense is a Problem with sta
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Annotated, Any
 
 import httpx2
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
@@ -28,22 +29,14 @@ _OURS = _OF_ONE_HOP | {"host", "content-length", "authorization", "accept-encodi
 """Request headers that are ours to set."""
 
 
-class Refusal(Problem):
-    """What the Actor's server said instead of an answer, passed on as it is."""
-
-    def __init__(self, status: int, said: Any, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, "the Actor's server refused", code="actor_failed", headers=headers)
-        self._said = said
-
-    def body(self) -> Any:
-        return self._said if isinstance(self._said, dict) and self._said else super().body()
-
-
 class Upstream:
     def __init__(self, url: str, key: str | None, *, pass_keys: bool) -> None:
         """`key` is shown to the Actor's server; without one, the client's own if `pass_keys`."""
         self.url = url.rstrip("/")
-        if not _is_url(self.url):
+        parsed = None
+        with suppress(httpx2.InvalidURL):
+            parsed = httpx2.URL(self.url)
+        if parsed is None or parsed.scheme not in ("http", "https") or not parsed.host:
             raise ConfigError(f"--actor-url: `{url}` is no URL; write it as https://host/v1")
         if "@" in self.url or "?" in self.url:
             raise ConfigError(
@@ -79,7 +72,11 @@ class Upstream:
     async def models(self, headers: Mapping[str, str]) -> Json:
         async with self._asked("GET", "models", headers) as reply:
             listed = _object(await reply.aread())
-        checked(_Models, listed)
+        models = listed.get("data", [])
+        if not isinstance(models, list) or not all(
+            isinstance(model, dict) and isinstance(model.get("id"), str) for model in models
+        ):
+            raise failed("the Actor's list of models makes no sense")
         return listed
 
     @asynccontextmanager
@@ -87,7 +84,7 @@ class Upstream:
         self, path: str, headers: Mapping[str, str], body: bytes
     ) -> AsyncIterator[StreamingResponse]:
         """The reply to any other request, to be passed on as it comes, refusals included."""
-        async with self._sent("POST", path, headers, body) as reply:
+        async with self._asked("POST", path, headers, body, refusals=True) as reply:
             kept = {k: v for k, v in reply.headers.items() if k.lower() not in _OF_ONE_HOP}
             yield StreamingResponse(reply.aiter_raw(), reply.status_code, kept)
 
@@ -96,49 +93,41 @@ class Upstream:
 
     @asynccontextmanager
     async def _asked(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        refusals: bool = False,
     ) -> AsyncIterator[httpx2.Response]:
-        """A reply that is not a refusal."""
-        async with self._sent(method, path, headers, body) as reply:
-            if reply.status_code >= 400:
-                raise await _refusal(reply)
-            yield reply
-
-    @asynccontextmanager
-    async def _sent(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
-    ) -> AsyncIterator[httpx2.Response]:
-        """Any reply. What breaks on the way is a Problem, in a sentence without the address."""
+        """A reply; with `refusals`, any. What breaks is a Problem that does not say the address."""
         kept = {name: value for name, value in headers.items() if name.lower() not in _OURS}
-        if self._key:
-            kept["authorization"] = f"Bearer {self._key}"
-        elif self._pass_keys and "authorization" in headers:
-            kept["authorization"] = headers["authorization"]
+        theirs = headers.get("authorization") if self._pass_keys else None
+        if shown := f"Bearer {self._key}" if self._key else theirs:
+            kept["authorization"] = shown
         kept["accept-encoding"] = "identity"
         url = f"{self.url}/{path}"
         try:
             async with self._client.stream(method, url, headers=kept, content=body) as reply:
+                if reply.status_code >= 400 and not refusals:
+                    raise await _refusal(reply)
                 yield reply
         except httpx2.RequestError as error:
             raise failed(f"the Actor cannot be asked ({type(error).__name__})") from error
 
 
-def failed(sentence: str) -> Problem:
-    return Problem(502, sentence, code="actor_failed")
+def failed(sentence: str, said: Any = None) -> Problem:
+    """`said`: the server's own words, if it had any."""
+    return Problem(502, sentence, code="actor_failed", said=said)
 
 
-def _is_url(url: str) -> bool:
-    try:
-        parsed = httpx2.URL(url)
-    except httpx2.InvalidURL:
-        return False
-    return parsed.scheme in ("http", "https") and bool(parsed.host)
-
-
-async def _refusal(reply: httpx2.Response) -> Refusal:
-    wait = reply.headers.get("retry-after")
-    status = reply.status_code if reply.status_code < 600 else 502
-    return Refusal(status, _parsed(await reply.aread()), {"retry-after": wait} if wait else {})
+async def _refusal(reply: httpx2.Response) -> Problem:
+    """What the server said instead of an answer, with its status and its time to wait."""
+    problem = failed("the Actor's server refused", _parsed(await reply.aread()))
+    status = reply.status_code if reply.status_code < 600 else problem.status
+    wait = {k: v for k, v in reply.headers.items() if k.lower() == "retry-after"}
+    return replace(problem, status=status, headers=wait)
 
 
 def _object(data: bytes | str) -> Json:
@@ -156,7 +145,6 @@ def _parsed(data: bytes | str) -> Any:
 
 
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)] | None
-Read = TypeVar("Read", bound=BaseModel)
 
 
 class _Read(BaseModel):
@@ -198,24 +186,16 @@ class Reply(_Read):
     model: Any = None
 
 
-class _Model(_Read):
-    id: str
-
-
-class _Models(_Read):
-    data: list[_Model] = []
-
-
-def checked(kind: type[Read], reply: Json) -> Read:
+def checked(reply: Json) -> Reply:
     try:
-        return kind.model_validate(reply)
+        return Reply.model_validate(reply)
     except ValidationError as error:
         place = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
         raise failed(f"the Actor's answer makes no sense at `{place}`") from None
 
 
 def completion_of(reply: Json) -> Completion:
-    whole = checked(Reply, reply)
+    whole = checked(reply)
     choices = whole.choices or []
     if not choices or any(choice.message is None for choice in choices):
         raise failed("the Actor's answer makes no sense at `choices`")
