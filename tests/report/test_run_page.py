@@ -39,7 +39,7 @@ def test_rows_say_who_was_right_silent_and_costly(tmp_path: Path) -> None:
     run = opened(tmp_path)
     rows = run.sources["train"].rows()
     columns = rows["columns"]
-    assert run.agents.texts == ["actor", "hinter"]
+    assert list(run.agents) == ["actor", "hinter"]
     assert columns["right"] == [1, 0, None]
     assert columns["tokens"] == [14, 12, 0]
     assert columns["turns"] == [1, 2, 0]

@@ -33,18 +33,12 @@ _OF_CALL = (
 """What the page shows of an episode and of a call, as the run folder holds it."""
 
 
-class Table:
-    """Texts by number, each kept once."""
+Table = dict[str, int]
+"""Texts by number, each kept once."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._places: dict[str, int] = {}
 
-    def place(self, text: str) -> int:
-        if text not in self._places:
-            self._places[text] = len(self.texts)
-            self.texts.append(text)
-        return self._places[text]
+def place_of(text: str, table: Table) -> int:
+    return table.setdefault(text, len(table))
 
 
 class Source(Tail):
@@ -60,7 +54,8 @@ class Source(Tail):
     def forget(self) -> None:
         self.columns: dict[str, list[float | None]] = {name: [] for name in COLUMNS}
         self._lines: list[tuple[int, int]] = []
-        self._tasks, self._levels = Table(), Table()
+        self._tasks: Table = {}
+        self._levels: Table = {}
         self._questions: list[str] = []
         """One for each task of the table."""
         self.flow = Flow()
@@ -80,14 +75,16 @@ class Source(Tail):
     def _row(self, tree: dict[str, Any]) -> dict[str, float | None]:
         calls, grade = trees_at(tree, "calls"), tree_at(tree, "grade")
         self.flow.add(calls)
-        task = self._tasks.place(str(tree.get("task_id", "?")))
-        if task == len(self._questions):
-            self._questions.append(_question(calls)[:_QUESTION])
+        task = place_of(str(tree.get("task_id", "?")), self._tasks)
+        if task == len(self._questions):  # the first agent is asked the task's question
+            asked = trees_at(calls[0], "messages")[-1:] if calls else []
+            text = "".join(str(message.get("content", "")) for message in asked)
+            self._questions.append(" ".join(text.split())[:_QUESTION])
         advantages = [number(value) or 0.0 for value in tree_at(tree, "advantages").values()]
         return {
             "step": number(tree.get("step")),
             "task": task,
-            "level": self._levels.place(str(tree.get("level", ""))),
+            "level": place_of(str(tree.get("level", "")), self._levels),
             "right": int(bool(grade.get("right"))) if grade else None,
             "tokens": _tokens(calls, "generated"),
             "read": _tokens(calls, "prompt"),
@@ -100,7 +97,7 @@ class Source(Tail):
         }
 
     def _mask(self, calls: Iterator[dict[str, Any]]) -> int:
-        places = {self._agents.place(str(call.get("agent", "?"))) for call in calls}
+        places = {place_of(str(call.get("agent", "?")), self._agents) for call in calls}
         return sum(1 << place for place in places if place < _MOST_AGENTS)
 
     def rows(self, start: int = 0) -> dict[str, Any]:
@@ -109,9 +106,9 @@ class Source(Tail):
             "epoch": self.epoch,
             "from": start,
             "columns": {name: column[start:] for name, column in self.columns.items()},
-            "tasks": self._tasks.texts,
+            "tasks": list(self._tasks),
             "questions": self._questions,
-            "levels": self._levels.texts,
+            "levels": list(self._levels),
         }
 
     @property
@@ -123,7 +120,8 @@ class Source(Tail):
 
         `config` is the run's, and says whose tokenizers cut the messages.
         """
-        texts, episodes = Table(), []
+        texts: Table = {}
+        episodes = []
         with self.path.open("rb") as file:
             for place, length in self._lines[piece * PIECE : (piece + 1) * PIECE]:
                 file.seek(place)
@@ -134,12 +132,12 @@ class Source(Tail):
                 kept = {name: tree[name] for name in _OF_EPISODE if tree.get(name) is not None}
                 calls = [_call(call, texts, config) for call in trees_at(tree, "calls")]
                 episodes.append(kept | {"calls": calls})
-        return to_json({"texts": texts.texts, "episodes": episodes})
+        return to_json({"texts": list(texts), "episodes": episodes})
 
 
 def _call(call: dict[str, Any], texts: Table, config: dict[str, Any]) -> dict[str, Any]:
     prompt = [
-        [str(message.get("role", "")), texts.place(str(message.get("content", "")))]
+        [str(message.get("role", "")), place_of(str(message.get("content", "")), texts)]
         for message in trees_at(call, "messages")
     ]
     kept = {name: call[name] for name in _OF_CALL if call.get(name) not in (None, "", False)}
@@ -175,12 +173,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(one) for one in value]
     return number(value) if isinstance(value, float) else value
-
-
-def _question(calls: list[dict[str, Any]]) -> str:
-    """What the first agent was asked, which is the task's question in every shipped topology."""
-    asked = trees_at(calls[0], "messages") if calls else []
-    return " ".join(str(asked[-1].get("content", "")).split()) if asked else ""
 
 
 def _tokens(calls: list[dict[str, Any]], which: str) -> float:

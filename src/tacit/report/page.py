@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.report.episodes import PIECE, to_json
@@ -21,6 +20,12 @@ SCRIPTS = (
     "flow.js", "talks.js", "reader.js", "details.js", "main.js",
 )  # fmt: skip
 _PIECE_FILE = re.compile(r"\d+-\d+-\d+\.js")
+POLICY = (
+    "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'none'"
+)
+"""Nothing is fetched, and no script runs but the page's own and those it loads itself. Styles may
+be inline, since plotly writes some."""
 INSIDE = 16_000_000
 """Bytes of conversations that go into the page itself; more go beside it."""
 
@@ -46,7 +51,8 @@ def write_report(
     shutil.rmtree(making, ignore_errors=True)
     try:
         pieces = _packed(runs if conversations else [], making, inside)
-        _check_only_ours(beside)
+        if beside.is_dir() and not all(_PIECE_FILE.fullmatch(p.name) for p in beside.iterdir()):
+            raise ConfigError(f"`{beside}` is in the way and is no earlier report's: use --out")
         shutil.rmtree(beside, ignore_errors=True)
         if making.exists():
             making.rename(beside)
@@ -102,7 +108,8 @@ def _page(runs: Sequence[Run], pieces: dict[str, str], beside: str, *, conversat
         for overview in overviews:
             overview["notes"].append("Conversations were left out of this report.")
             overview["sources"] = []
-    settings = in_script({"runs": overviews, "piece": PIECE, "pieces": beside})
+    settings = to_json({"runs": overviews, "piece": PIECE, "pieces": beside}).decode("utf-8")
+    safe = settings.replace("<", "\\u003c")  # so that no text in it can end the script element
     rows = [
         _text(f"rows-{number}-{source.place}", pack(to_json(source.rows())))
         for number, run in enumerate(runs if conversations else [])
@@ -111,39 +118,23 @@ def _page(runs: Sequence[Run], pieces: dict[str, str], beside: str, *, conversat
     plotly = plotly_script().read_text(encoding="utf-8")
     later = [_text(f"piece-{key}", packed) for key, packed in pieces.items()]
     nonce = secrets.token_urlsafe(18)
+    policy = POLICY.format(nonce=nonce)
     scripts = [f'<script nonce="{nonce}">{_inline(_asset(name))}</script>' for name in SCRIPTS]
     return fill_template(
-        policy=f'<meta http-equiv="Content-Security-Policy" content="{policy(nonce)}">',
+        policy=f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         styles=f"<style>{_asset('page.css')}</style>",
-        data="\n".join(
-            [f'<script type="application/json" id="overview">{settings}</script>', *rows]
-        ),
+        data="\n".join([f'<script type="application/json" id="overview">{safe}</script>', *rows]),
         scripts="\n".join(scripts),
         pieces="\n".join([_text("plotly", _inline(plotly)), *later]),
     )
 
 
-def policy(nonce: str) -> str:
-    """Nothing is fetched, and no script runs but the page's own and those it loads itself.
-
-    Styles may be inline: plotly writes some.
-    """
-    return (
-        f"default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-
-
 def fill_template(**parts: str) -> str:
+    """The page; a part that is not given stays an empty comment."""
     page = _asset("page.html")
     for name, text in parts.items():
         page = page.replace(f"<!--{name}-->", text)
     return page
-
-
-def in_script(value: Any) -> str:
-    """JSON in which no text can end the script element."""
-    return to_json(value).decode("utf-8").replace("<", "\\u003c")
 
 
 def pack(data: bytes) -> str:
@@ -161,9 +152,3 @@ def _inline(script: str) -> str:
 
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
-
-
-def _check_only_ours(folder: Path) -> None:
-    """Replace an earlier report's pieces, never somebody's files of that name."""
-    if folder.is_dir() and any(not _PIECE_FILE.fullmatch(path.name) for path in folder.iterdir()):
-        raise ConfigError(f"`{folder}` is in the way and is no earlier report's: use --out")

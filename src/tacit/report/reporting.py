@@ -43,10 +43,9 @@ def run_report(
             out.print(as_text(run.overview()))
         return
     target = target or _target(folders)
-    if target.is_dir():
-        raise ConfigError(f"`{target}` is a folder: name a file with --out, like report.html")
     if target.exists() and not target.is_file():
-        raise ConfigError(f"`{target}` is no plain file: name one with --out, like report.html")
+        kind = "a folder" if target.is_dir() else "no plain file"
+        raise ConfigError(f"`{target}` is {kind}: name a file with --out, like report.html")
     with err.status("reading"):
         write_report(folders, target, conversations=conversations)
     beside = target.with_name(f"{target.stem}.pieces")

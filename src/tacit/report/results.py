@@ -1,6 +1,7 @@
 """Evaluated teams and checkpoints as points with intervals."""
 
 import re
+from dataclasses import asdict
 from typing import Any
 
 from tacit.evaluation.statistics import wilson
@@ -38,22 +39,17 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
 def counted(source: Source) -> dict[str, Any]:
     """A team that no summary knows yet: what its episodes say so far."""
     graded = [right for right in source.columns["right"] if right is not None]
-    share = wilson(sum(graded), len(graded)) if graded else None
+    accuracy = asdict(wilson(sum(graded), len(graded))) if graded else None
     said = {"mean": sum(tokens or 0 for tokens in source.columns["tokens"]) / len(source)}
-    tree: dict[str, Any] = {"generated": said, "silence": source.flow.silence, "tasks": len(graded)}
-    if share:
-        tree["accuracy"] = {"mean": share.mean, "low": share.low, "high": share.high}
+    silence, tasks = source.flow.silence, len(graded)
+    tree = {"accuracy": accuracy, "generated": said, "silence": silence, "tasks": tasks}
     return point_of(source.name, tree)
 
 
 def _agents(tree: dict[str, Any]) -> list[dict[str, Any]]:
     """Those with the numbers that the page relies on."""
-    needed = ("calls", "silence")
-    return [
-        agent
-        for agent in trees_at(tree, "agents")
-        if all(number(agent.get(name)) is not None for name in needed)
-    ]
+    agents = trees_at(tree, "agents")
+    return [a for a in agents if None not in (number(a.get("calls")), number(a.get("silence")))]
 
 
 def _silence(tree: dict[str, Any]) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from tacit.cli.tables import paired_tests
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
-from tacit.report.episodes import Source, Table
+from tacit.report.episodes import Source, Table, place_of
 from tacit.report.results import counted, kind_of, point_of, step_of
 from tacit.report.tolerant import Columns, Tail, number, read_json, tree_at
 from tacit.run.folder import WITHOUT
@@ -24,7 +24,7 @@ class Run:
         self.label = label or folder.resolve().name
         self.metrics = Columns(folder / "metrics.jsonl")
         self.timing = Columns(folder / "timing.jsonl")
-        self.agents = Table()
+        self.agents: Table = {}
         self.sources: dict[str, Source] = {}
         self._stamps: Any = None
         self._read_whole_files()
@@ -34,7 +34,9 @@ class Run:
         changed = self._refresh_whole_files()
         for role, agent in tree_at(self.config, "team", "agents").items():
             if tree_at(agent).get("count", 1) == 1:
-                self.agents.place(role)  # the run's own agents come first, with the first colours
+                place_of(
+                    role, self.agents
+                )  # the run's own agents come first, with the first colours
         changed |= self.metrics.refresh()
         changed |= self.timing.refresh()
         for path in self._files("episodes/*.jsonl") if episodes else ():
@@ -82,7 +84,7 @@ class Run:
             "repeats": self._repeats(),
             "trains": self.trains,
             "state": self._state(),
-            "agents": self.agents.texts,
+            "agents": list(self.agents),
             "budget": {
                 name: value
                 for name in ("tokens", "turns", "money")
@@ -132,18 +134,14 @@ class Run:
         teams = tree_at(self.config, "teams")
         return [name for name in teams if tree_at(teams, name).get("topology") == "solo"]
 
-    def _alone(self, source: Source) -> str | None:
-        """The source in which the same tasks were played without help."""
-        own = "team" if kind_of(source.name) == "checkpoint" else source.name
-        names = (f"{own}{WITHOUT}", *self._solo_teams())
-        return next((n for n in names if n in self.sources and n != source.name), None)
-
     def _ordered_sources(self) -> list[Source]:
         """Teams first, then checkpoints by step, then training."""
         order = ("team", "checkpoint", "train")
         return sorted(self.sources.values(), key=lambda s: (order.index(kind_of(s.name)), s.name))
 
     def _source(self, source: Source) -> dict[str, Any]:
+        own = "team" if kind_of(source.name) == "checkpoint" else source.name
+        unhelped = (f"{own}{WITHOUT}", *self._solo_teams())  # the same tasks played without help
         return {
             "name": source.name,
             "number": source.place,
@@ -151,7 +149,7 @@ class Run:
             "step": step_of(source.name),
             "count": len(source),
             "epoch": source.epoch,
-            "alone": self._alone(source),
+            "alone": next((n for n in unhelped if n in self.sources and n != source.name), None),
             "flow": source.flow.to_json(),
         }
 
@@ -174,12 +172,9 @@ class Run:
     def notes(self) -> list[str]:
         """What is missing or damaged, a sentence each."""
         notes = list(self._notes)
-        lacks = {
-            name: not (self.folder / name).exists()
-            for name in ("config.json", "summary.json", "started.jsonl")
-        }
+        here = {path.name for path in self._files("*")}
         files = {path.stem for path in self._files("episodes/*.jsonl")}
-        if lacks["config.json"]:
+        if "config.json" not in here:
             notes.append("There is no config.json: settings and budgets are not known.")
         if self.trains and not self.metrics.steps:
             notes.append("There is no metrics.jsonl with whole lines yet: no curves.")
@@ -189,11 +184,11 @@ class Run:
             notes.append("There is no episodes folder: no conversations and no flow.")
         elif self.trains and "train" not in files:
             notes.append("Training episodes were not kept: only held-out conversations are here.")
-        if lacks["summary.json"]:
+        if "summary.json" not in here:
             notes.append("There is no summary.json: the run has not ended, so no paired tests.")
         elif not self.evals:
             notes.append("There is no evals folder: held-out numbers come from the episodes.")
-        if lacks["started.jsonl"]:
+        if "started.jsonl" not in here:
             notes.append("There is no started.jsonl: command lines and versions are not known.")
         for tail in (self.metrics, self.timing, *self.sources.values()):
             notes += tail.notes()

@@ -5,7 +5,7 @@ The text shown is always the message itself; tokens only say where to cut it.
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tacit.pocket
 from tacit.report.tolerant import tree_at
@@ -14,15 +14,12 @@ _LONGEST_GROUP = 8
 """Tokens that may share a character: four bytes at most, with room for odd tokenizers."""
 
 
-class Decoder(Protocol):
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str: ...
-
-
 class Cutter:
     """Cuts messages of one model at its tokens."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
+    def __init__(self, tokenizer: Any) -> None:
+        """`tokenizer`: of the package tokenizers, which is imported only if it is needed."""
+        self._tokenizer = tokenizer
         self._pieces: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
 
@@ -30,7 +27,7 @@ class Cutter:
         """UTF-16 units (as browsers count) of each token; None if text and tokens disagree."""
         for token in ids:
             if token not in self._pieces:
-                piece = self._decoder.decode([token])
+                piece = self._tokenizer.decode([token])
                 self._pieces[token], self._sizes[token] = piece, _units(piece)
         if "".join([self._pieces[token] for token in ids]) == text:
             return [self._sizes[token] for token in ids]
@@ -43,7 +40,7 @@ class Cutter:
         group: list[int] = []
         for token in ids:
             group.append(token)
-            piece = self._pieces[token] if len(group) == 1 else self._decoder.decode(group)
+            piece = self._pieces[token] if len(group) == 1 else self._tokenizer.decode(group)
             if text.startswith(piece, place):
                 lengths += [0] * (len(group) - 1) + [_units(piece)]
                 place += len(piece)
@@ -64,27 +61,16 @@ def cutter_of(config: dict[str, Any], model: str) -> Cutter | None:
 
 @cache
 def _open(model: str) -> Cutter | None:
-    path = _find(model.removeprefix("hub:"))
-    if path is None:
-        return None
-    from tokenizers import Tokenizer
-
-    try:
-        return Cutter(Tokenizer.from_file(str(path)))
-    except Exception:  # tokenizers raises plain Exception for a file it cannot read
-        return None
-
-
-def _find(model: str) -> Path | None:
-    """`tokenizer.json` of the pocket model, of a folder, or of an earlier download."""
+    """By `tokenizer.json` of the pocket model, of a folder, or of an earlier download."""
     folder = Path(tacit.pocket.__file__).parent / "model" if model == "pocket" else Path(model)
-    if (folder / "tokenizer.json").is_file():
-        return folder / "tokenizer.json"
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
+    path: Any = folder / "tokenizer.json"
     try:
-        found = try_to_load_from_cache(model, "tokenizer.json")
-    except HFValidationError:
+        from tokenizers import Tokenizer
+
+        if not path.is_file():
+            from huggingface_hub import try_to_load_from_cache
+
+            path = try_to_load_from_cache(model.removeprefix("hub:"), "tokenizer.json")
+        return Cutter(Tokenizer.from_file(str(path)))
+    except Exception:  # no such model, or a file that tokenizers cannot read: plain Exception
         return None
-    return Path(found) if isinstance(found, str) else None

@@ -83,7 +83,8 @@ class Tail:
                 self._begin_anew()
             return
         with file:
-            if self.offset and not self._same(file):
+            file.seek(self.offset - len(self._last))
+            if file.read(len(self._last)) != self._last:
                 self._begin_anew()
             file.seek(self.offset)
             self.torn = False
@@ -94,28 +95,18 @@ class Tail:
                 place = self.offset
                 self.offset += len(line)
                 self._last = line[-_TAIL:]
-                tree = self._object(line)
-                if tree is not None:
+                try:
+                    tree = parse(line)
+                except (ValueError, RecursionError):
+                    tree = None
+                if isinstance(tree, dict):
                     yield place, len(line), tree
+                else:
+                    self.unreadable += bool(line.strip())
 
     def _begin_anew(self) -> None:
         self.epoch += 1
         self._restart()
-
-    def _same(self, file: Any) -> bool:
-        """True if what was read before is still there."""
-        file.seek(self.offset - len(self._last))
-        return bool(file.read(len(self._last)) == self._last)
-
-    def _object(self, line: bytes) -> dict[str, Any] | None:
-        try:
-            tree = parse(line)
-        except (ValueError, RecursionError):
-            tree = None
-        if isinstance(tree, dict):
-            return tree
-        self.unreadable += bool(line.strip())
-        return None
 
     def notes(self) -> list[str]:
         said = []
@@ -144,21 +135,14 @@ class Columns(Tail):
             lines += 1
             step = number(tree.pop("step", None))
             if step is not None:
-                numbers = {name: number(value) for name, value in tree.items()}
-                kept = {name: one for name, one in numbers.items() if one is not None}
-                self._rows.setdefault(step, {}).update(kept)
+                row = self._rows.setdefault(step, {})
+                for name, value in tree.items():
+                    if (kept := number(value)) is not None:
+                        row[name] = kept if isinstance(kept, int) else float(f"{kept:.6g}")
         return lines > 0 or self.epoch != before
 
     def to_json(self) -> dict[str, Any]:
         steps = sorted(self._rows)
         names = dict.fromkeys(name for step in steps for name in self._rows[step])
-        return {
-            "steps": steps,
-            "columns": {
-                name: [_rounded(self._rows[step].get(name)) for step in steps] for name in names
-            },
-        }
-
-
-def _rounded(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
+        columns = {name: [self._rows[step].get(name) for step in steps] for name in names}
+        return {"steps": steps, "columns": columns}

@@ -10,7 +10,8 @@ import errno
 import hmac
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -91,13 +92,12 @@ class Watched:
             runs = [{"id": number, **run.overview()} for number, run in enumerate(self.runs)]
         return {"runs": runs, "piece": PIECE}
 
-    def rows(self, run: int, source: int, start: int) -> Any:
+    @contextmanager
+    def source(self, run: int, source: int) -> Iterator[tuple[Run, Source]]:
+        """One file of episodes, which is not refreshed meanwhile."""
         with self._changed:
-            return self._source(run, source).rows(start)
-
-    def piece(self, run: int, source: int, piece: int) -> bytes:
-        with self._changed:
-            return self._source(run, source).piece(piece, self.runs[run].config)
+            one = self.runs[run]
+            yield one, list(one.sources.values())[source]
 
     def ask(self, run: int, request: Request) -> bool:
         """Leave a request for the run; False if it is not under way."""
@@ -107,9 +107,6 @@ class Watched:
             return False
         RunFolder(one.folder).ask(request)
         return True
-
-    def _source(self, run: int, source: int) -> Source:
-        return list(self.runs[run].sources.values())[source]
 
 
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -151,23 +148,26 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        """Answers POST as well."""
         url = urlsplit(self.path)
         path, query = url.path.strip("/").split("/"), dict(parse_qsl(url.query))
-        token = self.headers.get("X-Tacit-Token", "")
+        header = self.headers.get("X-Tacit-Token", "")
+        token = query.get("token", "") if path == ["events"] else header  # events send no headers
         if not names_loopback(self.headers.get("Host", "")):  # how another site would get in
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page answers to 127.0.0.1 only.")
         elif self.command == "GET" and path == [""]:
             self._send(_page().encode(), "text/html; charset=utf-8")
         elif self.command == "GET" and path[0] == "assets":
             self._asset("/".join(path[1:]))
-        elif not self._allowed(query.get("token", "") if path == ["events"] else token):
+        elif not hmac.compare_digest(token.encode(), self.server.token.encode()):
             told = "Open the address that `tacit watch` printed: it holds the key."
             self._refuse(HTTPStatus.FORBIDDEN, told)
         else:
             try:
                 self._data([self.command, *path], query)
             except (ValueError, IndexError, OSError, RunError):
-                self._nothing("There is no such data any more; reload the page.")
+                told = "There is no such data any more; reload the page."
+                self._refuse(HTTPStatus.NOT_FOUND, told)
 
     do_POST = do_GET
 
@@ -175,8 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         ours = {name: ASSETS / name for name in ("page.css", *SCRIPTS)}
         files = {**ours, "plotly.min.js": plotly_script()}
         if name not in files:
-            self._nothing("There is no such file.")
-            return
+            return self._refuse(HTTPStatus.NOT_FOUND, "There is no such file.")
         kind = "text/css" if name.endswith(".css") else "text/javascript"
         self._send(files[name].read_bytes(), f"{kind}; charset=utf-8")
 
@@ -188,11 +187,13 @@ class Handler(BaseHTTPRequestHandler):
             case ["GET", "data", "runs"]:
                 shown = [_place(one) for one in query.get("shown", "0").split(",") if one]
                 self._json(watched.overviews(shown))
-            case ["GET", "data", "rows", run, source]:
-                start = _place(query.get("from", "0"))
-                self._json(watched.rows(_place(run), _place(source), start))
-            case ["GET", "data", "piece", run, source, piece]:
-                data = watched.piece(_place(run), _place(source), _place(piece))
+            case ["GET", "data", "rows", run, place]:
+                with watched.source(_place(run), _place(place)) as (_, source):
+                    rows = source.rows(_place(query.get("from", "0")))
+                self._json(rows)
+            case ["GET", "data", "piece", run, place, piece]:
+                with watched.source(_place(run), _place(place)) as (one, source):
+                    data = source.piece(_place(piece), one.config)
                 self._send(data, "application/json")
             case ["POST", "act", what, run] if what in get_args(Request):
                 if watched.ask(_place(run), what):  # type: ignore[arg-type]
@@ -200,7 +201,7 @@ class Handler(BaseHTTPRequestHandler):
                 else:
                     self._refuse(HTTPStatus.CONFLICT, "This run is not under way on this machine.")
             case _:
-                self._nothing("There is no such page.")
+                self._refuse(HTTPStatus.NOT_FOUND, "There is no such page.")
 
     def _events(self) -> None:
         """Send each new version, and now and then a sign that the connection is open."""
@@ -216,14 +217,8 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             return
 
-    def _allowed(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self.server.token.encode())
-
     def _json(self, value: Any) -> None:
         self._send(to_json(value), "application/json")
-
-    def _nothing(self, sentence: str) -> None:
-        self._refuse(HTTPStatus.NOT_FOUND, sentence)
 
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         self._send(sentence.encode(), "text/plain; charset=utf-8", status)
@@ -252,14 +247,9 @@ def _place(text: str) -> int:
 
 
 def _page() -> str:
-    scripts = ("plotly.min.js", *SCRIPTS)
-    return fill_template(
-        policy="",
-        styles='<link rel="stylesheet" href="assets/page.css">',
-        data="",
-        scripts="\n".join(f'<script src="assets/{name}"></script>' for name in scripts),
-        pieces="",
-    )
+    names = ("plotly.min.js", *SCRIPTS)
+    scripts = "\n".join(f'<script src="assets/{name}"></script>' for name in names)
+    return fill_template(styles='<link rel="stylesheet" href="assets/page.css">', scripts=scripts)
 
 
 def open_server(folders: Sequence[Path], port: int) -> Server:
