@@ -24,8 +24,8 @@ from tacit.errors import ConfigError, RunError
 from tacit.export.card import Facts, model_card
 from tacit.export.exporting import Order, export_run
 from tacit.export.formats import PolicyWeights
-from tacit.export.shapes import prompt_shapes
-from tacit.learn.assemble import open_stage
+from tacit.export.shapes import shapes_of
+from tacit.learn.assemble import open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
 from tacit.types import Call, ChatMessage, Stop, Usage
@@ -68,7 +68,7 @@ def train(name: str, factory: pytest.TempPathFactory) -> Path:
     if name not in _TRAINED:
         folder = factory.mktemp("run") / name
         config = tiny_config(**{"name": name, "train": SHORT, **RUNS[name]})
-        asyncio.run(run_training(config, folder, as_json=False))
+        asyncio.run(run_training(config, folder))
         torch.use_deterministic_algorithms(False)
         _TRAINED[name] = folder
     return _TRAINED[name]
@@ -86,9 +86,9 @@ def trained_logits(run: Path) -> dict[str, tuple[torch.Tensor, tuple[int, ...]]]
     async def compute() -> dict[str, tuple[torch.Tensor, tuple[int, ...]]]:
         _, config = RunFolder.existing(run)
         found = {}
-        async with open_stage(config) as stage:
-            ids = stage.trained_engines[0].encode(PROMPT)
-            for name, policy in stage.policies.items():
+        async with open_training(config) as made:
+            ids = made.trained_engines[0].encode(PROMPT)
+            for name, policy in made.policies.items():
                 Checkpoints(run / "checkpoints").load_policy(SHORT["steps"], policy)
                 with policy.on():
                     found[name] = logits(policy.loaded.module, ids), ids
@@ -258,15 +258,7 @@ def test_a_card_of_an_unfinished_run_invents_nothing() -> None:
         budget={"tokens": None},
     )
     weights = PolicyWeights(config, ["hinter"], "team", Checkpoints(Path("nowhere")), step=4)
-    facts = Facts(
-        weights=weights,
-        forms=["adapter"],
-        evaluated=None,
-        before=None,
-        summary={},
-        lambdas={},
-        shapes=[],
-    )
+    facts = Facts(RunFolder("nowhere"), weights, ["adapter"], {})
     card = model_card(facts)
     assert "The checkpoint of step 4 was not evaluated" in card
     assert "base_model: org/base" in card and "with no budget" in card and "λ" not in card
@@ -300,7 +292,7 @@ def test_shapes_of_prompts_hold_no_task() -> None:
         )  # fmt: skip
 
     calls = [call("secret one", "secret two"), call("secret three", "secret four")]
-    ((role, messages),) = prompt_shapes(calls, {"actor 1": "actor", "actor 2": "actor"}, "tagged")
+    ((role, messages),) = shapes_of(calls, {"actor 1": "actor", "actor 2": "actor"}, "tagged", {})
     assert role == "actor" and messages[0].content == "Solve it."
     assert messages[1].content == ("{question}\n\nA teammate's hint:\n<hint>\n{hint}\n</hint>")
     last = [
@@ -308,12 +300,12 @@ def test_shapes_of_prompts_hold_no_task() -> None:
         for one in calls
     ]
     own = {"actor": "Solve it.\n\nBriefly, {instruction}"}
-    ((_, turned),) = prompt_shapes(last, {"actor 2": "actor"}, "role_last", own)
+    ((_, turned),) = shapes_of(last, {"actor 2": "actor"}, "role_last", own)
     asked = messages[1].content
     assert [m.content for m in turned] == [f"{asked}\n\n{own['actor']}"]
-    ((_, plain),) = prompt_shapes(last[:1], {"actor 2": "actor"}, "role_last")
+    ((_, plain),) = shapes_of(last[:1], {"actor 2": "actor"}, "role_last", {})
     assert [m.content for m in plain] == [f"{asked}\n\n{{instruction}}"]
-    ((_, foreign),) = prompt_shapes(calls, {"actor 2": "actor"}, None)
+    ((_, foreign),) = shapes_of(calls, {"actor 2": "actor"}, None, {})
     assert [message.content for message in foreign] == [
         "Solve it.",
         "{what the program asks}",

@@ -10,7 +10,8 @@ import yaml
 from tacit import __version__
 from tacit.cli.tables import paired_tests
 from tacit.export.formats import PolicyWeights
-from tacit.export.shapes import Shape
+from tacit.export.shapes import Shape, prompt_shapes
+from tacit.run.folder import RunFolder
 from tacit.team.topologies import TOPOLOGIES
 from tacit.types import ChatMessage
 
@@ -21,24 +22,31 @@ PRIVATE = (
 """Settings that say where a run took place and not what it was."""
 LIBRARIES = {"adapter": "peft", "merged": "transformers", "gguf": "gguf"}
 LOADERS = {"adapter": "AutoPeftModelForCausalLM", "merged": "AutoModelForCausalLM"}
+IMPORTS = {
+    "adapter": "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer",
+    "merged": "from transformers import AutoModelForCausalLM, AutoTokenizer",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What a card is written from: the run's own files, nothing computed anew."""
 
+    run: RunFolder
     weights: PolicyWeights
     forms: Sequence[str]
     """adapter, merged, gguf."""
-    evaluated: Mapping[str, Any] | None
-    """Summary of this checkpoint on the held-out tasks; None if it was not evaluated."""
-    before: Mapping[str, Any] | None
-    """Summary of the untrained team."""
-    summary: Mapping[str, Any]
-    """The run's summary.json; empty while it is not finished."""
     lambdas: Mapping[str, float]
     """Each budget's λ at this checkpoint."""
-    shapes: Sequence[Shape]
+
+    def read(self, name: str) -> Any:
+        """A JSON file of the run; None if it is not there."""
+        return self.run.read_json(name) if (self.run.path / name).exists() else None
+
+    @property
+    def evaluated(self) -> Any:
+        """The summary of this checkpoint on the held-out tasks; None if it was not evaluated."""
+        return self.read(f"evals/eval-{self.weights.step:06d}.json")
 
     @property
     def base(self) -> str:
@@ -50,10 +58,8 @@ class Facts:
 
     @property
     def budgets(self) -> dict[str, float]:
-        found = {
-            kind: getattr(self.weights.config.budget, kind) for kind in ("tokens", "turns", "money")
-        }
-        return {kind: value for kind, value in found.items() if value is not None}
+        known = self.weights.config.budget.model_dump(include={"tokens", "turns", "money"})
+        return {kind: value for kind, value in known.items() if value is not None}
 
 
 def model_card(facts: Facts) -> str:
@@ -102,9 +108,10 @@ def _results(facts: Facts) -> Iterator[str]:
         f"({config.tasks.split}), the trained agents greedy, {share:g} % intervals. Tokens are "
         "what all agents of the team said, or read, in an episode."
     )
-    teams = {name: one for name, one in facts.summary.get("teams", {}).items() if name != "trained"}
-    if not teams and facts.before is not None:
-        teams = {"untrained": facts.before}
+    summary = facts.read("summary.json") or {}
+    teams = {name: one for name, one in summary.get("teams", {}).items() if name != "trained"}
+    if not teams and (before := facts.read("evals/eval-000000.json")):
+        teams = {"untrained": before}
     rows = [["team", "accuracy %", *levels, "tokens said", "tokens read"]]
     for name, one in {**teams, "**this checkpoint**": evaluated}.items():
         by_level = one["accuracy_by_level"]
@@ -112,8 +119,8 @@ def _results(facts: Facts) -> Iterator[str]:
         accuracy, said = _interval(one["accuracy"], 100), _interval(one["generated"])
         rows.append([name, accuracy, *shares, said, f"{one['read']:.1f}"])
     yield _table(rows)
-    best = facts.summary.get("best_step") == facts.weights.step
-    tests = [f"- {test}" for test in paired_tests(facts.summary) if test.name == "trained"]
+    best = summary.get("best_step") == facts.weights.step
+    tests = [f"- {test}" for test in paired_tests(summary) if test.name == "trained"]
     if best and tests:
         yield "Difference in accuracy on the same tasks:\n\n" + "\n".join(tests)
 
@@ -144,7 +151,8 @@ def _economy(facts: Facts) -> Iterator[str]:
     if (solved := evaluated["generated_per_solved"]) is not None:
         yield f"A solved task cost {solved:.1f} tokens said."
     if (money := evaluated["money"]) is not None:
-        currency = (facts.summary.get("spend") or {}).get("currency") or ""
+        spend = (facts.read("summary.json") or {}).get("spend") or {}
+        currency = spend.get("currency") or ""
         yield f"By the run's price table an episode cost {f'{money:.3g} {currency}'.strip()}."
 
 
@@ -170,25 +178,25 @@ def _use(facts: Facts) -> Iterator[str]:
         "It was trained on prompts of exactly this form, with names in braces for what differs. "
         "A reply of exactly `<silent>` means: say nothing to the others."
     )
-    for role, messages in facts.shapes:
+    shapes = prompt_shapes(facts.run, facts.weights)
+    for role, messages in shapes:
         for message in messages:
             yield f"`{role}`, {message.role} message:\n\n```text\n{message.content}\n```"
     if facts.forms[0] in LOADERS:
-        yield f"In this folder:\n\n```python\n{_program(facts)}\n```"
+        yield f"In this folder:\n\n```python\n{_program(facts, shapes)}\n```"
     if "gguf" in facts.forms:
         name = facts.weights.name
         yield f"With llama.cpp:\n\n```bash\nllama-server -m {name}.gguf --jinja\n```"
 
 
-def _program(facts: Facts) -> str:
+def _program(facts: Facts, shapes: Sequence[Shape]) -> str:
     form, weights = facts.forms[0], facts.weights
-    first = facts.shapes[0][1] if facts.shapes else [ChatMessage("user", "{question}")]
+    first = shapes[0][1] if shapes else [ChatMessage("user", "{question}")]
     messages = [{"role": message.role, "content": message.content} for message in first]
     limit = weights.team.agents[weights.roles[0]].max_tokens
     return "\n".join(
         [
-            f"from {LIBRARIES[form]} import {LOADERS[form]}",
-            "from transformers import AutoTokenizer",
+            IMPORTS[form],
             "",
             f'model = {LOADERS[form]}.from_pretrained(".")',
             'tokenizer = AutoTokenizer.from_pretrained(".")',

@@ -2,28 +2,22 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
 from tacit.config import Config
 from tacit.errors import ConfigError, RunError
 from tacit.export.card import Facts, model_card
-from tacit.export.formats import PolicyWeights, load_merged, write_adapter, write_model
+from tacit.export.formats import PolicyWeights, load_merged, write_adapter
 from tacit.export.gguf import check_gguf_tools, write_gguf
-from tacit.export.shapes import Shape, prompt_shapes
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import policy_names
 from tacit.registry import check_name
 from tacit.run.folder import RunFolder
-from tacit.team.roster import agent_names
-
-EXTERNAL = "tacit.external:app"
-"""The topology whose prompts a program of the user's own writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +54,15 @@ def export_run(folder: Path, order: Order, out: Path | None = None) -> list[Path
     target = out or folder / f"export-{step:06d}-{'-'.join(forms)}"
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"`{target}` exists and is not empty: name another with --out")
-    state = checkpoints.state(step)
+    duals = checkpoints.state(step).get("duals", {})
+    lambdas = {kind: dual["value"] for kind, dual in duals.items()}
     inner = [Path() if len(policies) == 1 else Path(name) for name in policies]
     with _whole(target) as making:
         for (name, roles), place in zip(policies.items(), inner, strict=True):
             weights = PolicyWeights(config, roles, name, checkpoints, step)
             (making / place).mkdir(exist_ok=True)
             _write(weights, forms, order.dtype, making / place)
-            card = model_card(_facts(run, weights, forms, state))
+            card = model_card(Facts(run, weights, forms, lambdas))
             (making / place / "README.md").write_text(card, encoding="utf-8")
     return [target / place for place in inner]
 
@@ -77,8 +72,9 @@ def _write(weights: PolicyWeights, forms: tuple[str, ...], dtype: str, folder: P
         write_adapter(weights, folder)
         return
     loaded = load_merged(weights, dtype)
-    if "merged" in forms:
-        write_model(loaded, folder)
+    if "merged" in forms:  # what `from_pretrained` opens
+        loaded.module.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
     if "gguf" in forms:
         path = folder / f"{weights.name}.gguf"
         write_gguf(loaded.module, loaded.tokenizer, path, weights.config.name)
@@ -91,9 +87,8 @@ def _step(checkpoints: Checkpoints, which: str) -> int:
     if which in ("best", "last"):
         step = checkpoints.step(which)
         return last if step is None else step
-    kept = sorted(
-        int(path.name.removeprefix("step-")) for path in checkpoints.folder.glob("step-*")
-    )
+    names = (path.name for path in checkpoints.folder.glob("step-*"))
+    kept = sorted(int(name.removeprefix("step-")) for name in names)
     if not which.isdecimal() or int(which) not in kept:
         known = ", ".join(map(str, kept))
         raise ConfigError(f"--checkpoint {which}: name best, last or a step that is kept: {known}")
@@ -111,36 +106,6 @@ def _policies(config: Config, role: str | None) -> dict[str, list[str]]:
         name: [one for one, own in names.items() if own == name]
         for name in dict.fromkeys(wanted.values())
     }
-
-
-def _facts(
-    run: RunFolder, weights: PolicyWeights, forms: tuple[str, ...], state: Mapping[str, Any]
-) -> Facts:
-    return Facts(
-        weights=weights,
-        forms=forms,
-        evaluated=_read(run, f"evals/eval-{weights.step:06d}.json"),
-        before=_read(run, "evals/eval-000000.json"),
-        summary=_read(run, "summary.json") or {},
-        lambdas={name: dual["value"] for name, dual in state.get("duals", {}).items()},
-        shapes=_shapes(run, weights),
-    )
-
-
-def _read(run: RunFolder, name: str) -> Any:
-    return run.read_json(name) if (run.path / name).exists() else None
-
-
-def _shapes(run: RunFolder, weights: PolicyWeights) -> list[Shape]:
-    """As seen in the evaluation before training, which every run has."""
-    team = weights.team
-    agents = {
-        name: role for role in weights.roles for name in agent_names(role, team.agents[role].count)
-    }
-    calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
-    form = None if team.topology == EXTERNAL else team.prompts
-    systems = {role: team.agents[role].system for role in weights.roles}
-    return prompt_shapes(calls, agents, form, systems)
 
 
 @contextmanager

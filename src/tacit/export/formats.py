@@ -49,19 +49,14 @@ def write_adapter(weights: PolicyWeights, folder: Path) -> None:
     with safe_open(weights.file, framework="pt") as file:
         names = list(file.keys())
     adapted = {name.split(".lora_")[0].rpartition(".")[2] for name in names}
-    policy = weights.config.policy
-    base = base_name(weights.model.path)
+    policy, path = weights.config.policy, weights.model.path
+    local = POCKET_FOLDER if path == "pocket" else Path(path).expanduser()
+    base = str(local.resolve()) if local.is_dir() else path.removeprefix("hub:")  # for peft to find
     settings = peft_config(base, policy.rank, policy.alpha, sorted(adapted))
     text = json.dumps(settings, indent=1)
     (folder / "adapter_config.json").write_text(text, encoding="utf-8")
     shutil.copyfile(weights.file, folder / "adapter_model.safetensors")
     load_tokenizer(weights.model.path).save_pretrained(folder)
-
-
-def write_model(loaded: LoadedModel, folder: Path) -> None:
-    """What `from_pretrained` opens: weights, config, tokenizer and chat template."""
-    loaded.module.save_pretrained(folder)
-    loaded.tokenizer.save_pretrained(folder)
 
 
 def load_merged(weights: PolicyWeights, dtype: str) -> LoadedModel:
@@ -93,11 +88,3 @@ def merge(module: torch.nn.Module, name: str) -> None:
             weight.copy_(weight.float() + layer.scale(name) * added)
         parent, _, own = path.rpartition(".")
         setattr(module.get_submodule(parent), own, layer.base)
-
-
-def base_name(path: str) -> str:
-    """What peft should look for: a Hub id, or a folder by its whole path."""
-    if path == "pocket":
-        return str(POCKET_FOLDER)
-    folder = Path(path).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else path.removeprefix("hub:")

@@ -56,18 +56,16 @@ def write_gguf(module: Any, tokenizer: Any, path: Path, name: str) -> None:
     split = _split_of(tokenizer, name)
     writer = gguf.GGUFWriter(path, config.model_type)
     try:
-        _describe(writer, module, name)
+        writer.add_name(name)
+        writer.add_file_type(gguf.LlamaFileType[FLOATS[module.dtype][1]])
+        _describe(writer, config)
         _add_tokenizer(writer, tokenizer, split, config.vocab_size)
-        tensors = dict(_tensors(module))
-        for key, tensor in tensors.items():
+        for key, tensor in _tensors(module):
             kind = gguf.GGMLQuantizationType[FLOATS[tensor.dtype][0]]
-            size = tensor.numel() * tensor.element_size()
-            writer.add_tensor_info(key, tensor.shape, _raw(tensor[:0]).dtype, size, raw_dtype=kind)
+            writer.add_tensor(key, _raw(tensor), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        for tensor in tensors.values():
-            writer.write_tensor_data(_raw(tensor))
+        writer.write_tensors_to_file()
     finally:
         writer.close()
 
@@ -89,14 +87,9 @@ def _rope(config: Any) -> dict[str, Any]:
     return {"rope_type": "default", **config.rope_parameters}
 
 
-def _describe(writer: Any, module: Any, name: str) -> None:
+def _describe(writer: Any, config: Any) -> None:
     """The numbers of the architecture."""
-    import gguf
-
-    config = module.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    writer.add_name(name)
-    writer.add_file_type(gguf.LlamaFileType[FLOATS[module.dtype][1]])
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

@@ -2,18 +2,32 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tacit.export.formats import PolicyWeights
+from tacit.run.folder import RunFolder
 from tacit.team.prompts import INTRODUCTIONS, PUBLISHED_USER, SILENCE_SENTENCE, build
+from tacit.team.roster import agent_names
 from tacit.types import Call, ChatMessage, Message
 
+EXTERNAL = "tacit.external:app"
+"""The topology whose prompts a program of the user's own writes."""
 Shape = tuple[str, tuple[ChatMessage, ...]]
 """A role, and one kind of prompt that it is given."""
 
 
-def prompt_shapes(
+def prompt_shapes(run: RunFolder, weights: PolicyWeights) -> list[Shape]:
+    """As seen in the evaluation before training, which every run has."""
+    agents = weights.team.agents
+    names = {name: role for role in weights.roles for name in agent_names(role, agents[role].count)}
+    calls = (call for episode in run.episodes("eval-000000") for call in episode.calls)
+    form = None if weights.team.topology == EXTERNAL else weights.team.prompts
+    return shapes_of(calls, names, form, {role: agents[role].system for role in weights.roles})
+
+
+def shapes_of(
     calls: Iterable[Call],
     roles: Mapping[str, str],
     form: str | None,
-    systems: Mapping[str, str | None] | None = None,
+    systems: Mapping[str, str | None],
 ) -> list[Shape]:
     """One shape for each part that the agents of `roles` (name → role) were seen to play.
 
@@ -24,9 +38,9 @@ def prompt_shapes(
     for call in calls:
         if call.agent in roles:
             seen.setdefault((roles[call.agent], call.part), []).append(call)
-    own = systems or {}
     return [
-        (role, _messages(part, some, form, own.get(role))) for (role, part), some in seen.items()
+        (role, _messages(part, some, form, systems.get(role)))
+        for (role, part), some in seen.items()
     ]
 
 
