@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from tacit.serve.admission import Limits
+from tacit.serve.admission import ServerLimits
 from tacit.serve.app import Service
 from tacit.serve.backend import Backend
 from tacit.serve.http_server import bind, serve
@@ -51,7 +51,7 @@ class Running:
 
 @contextmanager
 def running(
-    backend: Backend, limits: Limits | None = None, grace: float = 5.0
+    backend: Backend, limits: ServerLimits | None = None, grace: float = 5.0
 ) -> Iterator[Running]:
     ready: list[Running] = []
     started = threading.Event()
@@ -59,7 +59,7 @@ def running(
     sock.listen()  # whoever connects before the server is up waits
 
     async def main() -> None:
-        service = Service(backend, limits or Limits())
+        service = Service(backend, limits or ServerLimits())
         routes = backend.routes(service) if isinstance(backend, ProxyBackend) else ()
         asked = asyncio.Semaphore(0)
         url = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"

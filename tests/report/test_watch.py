@@ -17,7 +17,7 @@ from tests.helpers.training_runs import tree
 pytest.importorskip("plotly", reason="needs plotly (extra report)")
 
 from tacit.errors import ConfigError
-from tacit.report.watch import Server, open_server, serve
+from tacit.report.watch import WatchServer, open_server, serve
 from tacit.run.folder import RunFolder
 
 
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def server(run: RunFolder) -> Iterator[Server]:
+def server(run: RunFolder) -> Iterator[WatchServer]:
     one = open_server([run.path.parent], 0)
     thread = threading.Thread(target=serve, args=(one, 0.05))
     thread.start()
@@ -42,7 +42,7 @@ def server(run: RunFolder) -> Iterator[Server]:
 
 
 def ask(
-    server: Server, path: str, method: str = "GET", token: str | None = "", **headers: str
+    server: WatchServer, path: str, method: str = "GET", token: str | None = "", **headers: str
 ) -> tuple[HTTPResponse, bytes]:
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     own = server.token if token == "" else token
@@ -54,13 +54,13 @@ def ask(
     return answer, body
 
 
-def told(server: Server, path: str) -> Any:
+def told(server: WatchServer, path: str) -> Any:
     answer, body = ask(server, path)
     assert answer.status == 200, body
     return json.loads(body)
 
 
-def test_only_loopback_is_listened_on(server: Server) -> None:
+def test_only_loopback_is_listened_on(server: WatchServer) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
     with socket.socket() as other, pytest.raises(OSError):
         other.settimeout(5)
@@ -80,7 +80,7 @@ def _own_address() -> str:
     return address
 
 
-def test_a_page_and_its_data(server: Server) -> None:
+def test_a_page_and_its_data(server: WatchServer) -> None:
     answer, body = ask(server, "/", token=None)
     assert answer.status == 200
     policy = answer.getheader("Content-Security-Policy") or ""
@@ -100,7 +100,7 @@ def test_a_page_and_its_data(server: Server) -> None:
 
 @pytest.mark.parametrize("token", [None, "wrong", "é"])
 @pytest.mark.parametrize("path", ["/data/runs", "/data/piece/0/0/0", "/events"])
-def test_data_needs_the_token(server: Server, path: str, token: str | None) -> None:
+def test_data_needs_the_token(server: WatchServer, path: str, token: str | None) -> None:
     answer, body = ask(server, path, token=token and token.encode().decode("latin-1"))
     assert answer.status == 403
     assert b"four" not in body
@@ -108,12 +108,12 @@ def test_data_needs_the_token(server: Server, path: str, token: str | None) -> N
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_actions_need_the_token(server: Server, run: RunFolder, token: str | None) -> None:
+def test_actions_need_the_token(server: WatchServer, run: RunFolder, token: str | None) -> None:
     assert ask(server, "/act/stop/0", "POST", token=token)[0].status == 403
     assert not run.take("stop")
 
 
-def test_actions_are_left_as_word_in_the_folder(server: Server, run: RunFolder) -> None:
+def test_actions_are_left_as_word_in_the_folder(server: WatchServer, run: RunFolder) -> None:
     for what in ("stop", "save"):
         assert ask(server, f"/act/{what}/0", "POST")[0].status == 200
         assert run.take(what)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_actions_are_left_as_word_in_the_folder(server: Server, run: RunFolder) 
     assert not (run.path / "asked").exists() or not list((run.path / "asked").iterdir())
 
 
-def test_nobody_is_asked_to_stop_where_nobody_runs(server: Server, run: RunFolder) -> None:
+def test_nobody_is_asked_to_stop_where_nobody_runs(server: WatchServer, run: RunFolder) -> None:
     gone = {"pid": 2**22 + 1, "host": platform.node()}
     run.append("started.jsonl", json.dumps(gone).encode())
     server.watched.refresh()
@@ -132,7 +132,7 @@ def test_nobody_is_asked_to_stop_where_nobody_runs(server: Server, run: RunFolde
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-def test_another_sites_name_gets_nothing(server: Server, run: RunFolder, host: str) -> None:
+def test_another_sites_name_gets_nothing(server: WatchServer, run: RunFolder, host: str) -> None:
     for path, method in (("/", "GET"), ("/data/runs", "GET"), ("/act/stop/0", "POST")):
         answer, body = ask(server, path, method, Host=host)
         assert answer.status == 421
@@ -145,11 +145,11 @@ def test_another_sites_name_gets_nothing(server: Server, run: RunFolder, host: s
     ["/assets/../watch.py", "/assets/page.html", "/data/rows/9/0", "/data/rows/0/9", "/data/x",
      "/data/piece/0/0/-1", "/data/rows/-1/0", "/data/rows/a/b", "/nothing"],
 )  # fmt: skip
-def test_what_is_not_there_is_not_found(server: Server, path: str) -> None:
+def test_what_is_not_there_is_not_found(server: WatchServer, path: str) -> None:
     assert ask(server, path)[0].status == 404
 
 
-def test_news_are_told_as_they_come(server: Server, run: RunFolder) -> None:
+def test_news_are_told_as_they_come(server: WatchServer, run: RunFolder) -> None:
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.request("GET", f"/events?token={server.token}")
     answer = connection.getresponse()
@@ -165,7 +165,7 @@ def test_news_are_told_as_they_come(server: Server, run: RunFolder) -> None:
     connection.close()
 
 
-def test_runs_that_come_later_are_found(server: Server, run: RunFolder) -> None:
+def test_runs_that_come_later_are_found(server: WatchServer, run: RunFolder) -> None:
     later = RunFolder(run.path.parent / "later")
     later.write_json("config.json", tree(name="later"))
     server.watched.refresh()
@@ -184,7 +184,7 @@ def test_a_folder_that_waits_for_its_first_run_gives_it_its_place(tmp_path: Path
         server.server_close()
 
 
-def test_conversations_of_runs_not_shown_are_not_read(server: Server, run: RunFolder) -> None:
+def test_conversations_of_runs_not_shown_are_not_read(server: WatchServer, run: RunFolder) -> None:
     other = run.path.parent / "other"
     write(other, "config.json", tree())
     write(other, "episodes/x.jsonl", episode("t", [call("a", "b")], True))
@@ -193,6 +193,6 @@ def test_conversations_of_runs_not_shown_are_not_read(server: Server, run: RunFo
     assert [len(one["sources"]) for one in told(server, "/data/runs?shown=1")["runs"]] == [1, 1]
 
 
-def test_a_port_that_is_taken_is_one_sentence(server: Server, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_one_sentence(server: WatchServer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"port {server.server_port} is taken: .*--port"):
         open_server([tmp_path], server.server_port)

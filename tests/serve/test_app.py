@@ -23,8 +23,8 @@ from tacit.config import TeamConfig
 from tacit.engine.base import Completion, Request
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import PromptTooLong
-from tacit.serve.admission import Limits, RateLimit
-from tacit.serve.problem import Problem
+from tacit.serve.admission import RateLimit, ServerLimits
+from tacit.serve.http_error import HttpError
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
 from tacit.serve.team_backend import TeamBackend, before_stop
 from tacit.serve.upstream import Upstream
@@ -55,7 +55,7 @@ def server() -> Iterator[Running]:
         return ANSWER
 
     roster = hint_team(hinter=lambda request: HINT, actor=actor)
-    with running(backend(roster), Limits(keys=("other-key", KEY), body_bytes=2000)) as server:
+    with running(backend(roster), ServerLimits(keys=("other-key", KEY), body_bytes=2000)) as server:
         yield server
 
 
@@ -322,7 +322,7 @@ def test_what_is_left_alone_is_named_once_or_refused_where_the_server_is_strict(
         assert server.post(odd).headers["x-tacit-ignored"] == told
         assert server.post(odd | {"stream": True}).headers["x-tacit-ignored"] == told
         assert "x-tacit-ignored" not in server.post(asked(user="ada", stop="x", n=1)).headers
-    with running(backend(), Limits(strict=True)) as server:
+    with running(backend(), ServerLimits(strict=True)) as server:
         refused = server.post(odd)
         assert server.post(asked(user="ada", store=False)).status_code == 200
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "reasoning_effort")
@@ -498,7 +498,7 @@ def test_responses_answer_as_the_openai_client_reads_them(stream: bool) -> None:
 
 def test_a_response_that_fails_on_its_way_raises_in_its_client() -> None:
     with (
-        running(telling(Tells()), Limits(deadline=0.4)) as server,
+        running(telling(Tells()), ServerLimits(deadline=0.4)) as server,
         openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as client,
         pytest.raises(openai.APIError, match="no answer within"),
     ):
@@ -604,7 +604,7 @@ REFUSED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 999
 def test_a_connection_that_does_not_say_what_it_wants_is_hung_up(
     answered: bytes, sent: bytes, drip: bytes
 ) -> None:
-    with running(backend(), Limits(headers=0.2)) as server, connect(server) as connection:
+    with running(backend(), ServerLimits(headers=0.2)) as server, connect(server) as connection:
         if answered:
             connection.sendall(answered)
             assert connection.recv(4096).startswith(b"HTTP/1.1 ")
@@ -613,7 +613,7 @@ def test_a_connection_that_does_not_say_what_it_wants_is_hung_up(
 
 
 def test_many_half_sent_requests_leave_room_for_a_whole_one() -> None:
-    limits = Limits(places=4, waiting=4, headers=1000.0)
+    limits = ServerLimits(places=4, waiting=4, headers=1000.0)
     with running(backend(), limits) as server, ExitStack() as stack:
         busy = stack.enter_context(httpx2.Client())
         health = server.url.removesuffix("/v1") + "/healthz"
@@ -641,7 +641,7 @@ def asking(head: bytes = b"") -> bytes:
 
 
 def test_idle_connections_make_room_and_a_reply_on_its_way_does_not() -> None:
-    limits = Limits(places=1, waiting=1)  # 66 connections
+    limits = ServerLimits(places=1, waiting=1)  # 66 connections
     with running(solo(lambda request: LONG), limits) as server, ExitStack() as stack:
         reading = stack.enter_context(connect(server))
         reading.sendall(asking())
@@ -658,7 +658,7 @@ def test_idle_connections_make_room_and_a_reply_on_its_way_does_not() -> None:
 
 @pytest.mark.parametrize("head", [b"", b"connection: close\r\n"], ids=["kept", "closing"])
 def test_a_client_that_does_not_read_is_hung_up(head: bytes) -> None:
-    limits = Limits(deadline=2.0, headers=1000.0)
+    limits = ServerLimits(deadline=2.0, headers=1000.0)
     with running(solo(lambda request: LONG), limits) as server, connect(server) as connection:
         connection.sendall(asking(head))
         assert connection.recv(1), "and nothing more"
@@ -792,7 +792,10 @@ def solo(actor: Any) -> TeamBackend:
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
     held = Held()
-    with running(solo(held), Limits(places=2, waiting=3)) as server, ThreadPoolExecutor(8) as pool:
+    with (
+        running(solo(held), ServerLimits(places=2, waiting=3)) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
         accepted = [pool.submit(server.post) for _ in range(5)]
         held.until(asked=2)
         while server.service.admission.inside < 5:
@@ -807,7 +810,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
 
 
 def test_too_many_requests_a_minute_are_refused_for_that_key_alone() -> None:
-    limits = Limits(keys=("one", "two"), rate=20)
+    limits = ServerLimits(keys=("one", "two"), rate=20)
     with running(backend(), limits) as server:
         statuses = [server.post(key="one").status_code for _ in range(4)]
         late = server.post(key="one")
@@ -826,7 +829,7 @@ def test_a_rate_is_saved_up_and_forgotten() -> None:
         """Seconds to wait, or 0 where it is let in."""
         try:
             rate.take(client)
-        except Problem as problem:
+        except HttpError as problem:
             return int(problem.headers["retry-after"])
         return 0
 
@@ -843,7 +846,7 @@ def test_a_rate_is_saved_up_and_forgotten() -> None:
 
 def test_a_team_that_is_late_is_given_up_at_the_deadline() -> None:
     held = Held()
-    with running(solo(held), Limits(deadline=0.3)) as server:
+    with running(solo(held), ServerLimits(deadline=0.3)) as server:
         late = server.post()
         assert late.status_code == 504
         assert "within 0.3 seconds" in late.json()["error"]["message"]
@@ -852,7 +855,7 @@ def test_a_team_that_is_late_is_given_up_at_the_deadline() -> None:
 
 
 def test_a_stream_that_is_late_says_so_in_its_last_event() -> None:
-    with running(telling(Tells()), Limits(deadline=0.4)) as server:
+    with running(telling(Tells()), ServerLimits(deadline=0.4)) as server:
         *_, piece, last = texts(server.post(asked(stream=True)).text.splitlines())
     assert json.loads(piece)["choices"][0]["delta"] == {"content": "It"}
     assert json.loads(last)["error"]["type"] == "timeout_error"
@@ -975,7 +978,10 @@ def test_a_topology_that_streams_one_thing_and_answers_another_is_told_off() -> 
 
 def test_stopping_finishes_what_was_accepted_and_refuses_the_rest() -> None:
     held = Held()
-    with running(solo(held), Limits(places=2, waiting=9)) as server, ThreadPoolExecutor(8) as pool:
+    with (
+        running(solo(held), ServerLimits(places=2, waiting=9)) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
         accepted = [pool.submit(server.post, asked(stream=n % 2 == 0)) for n in range(4)]
         while server.service.admission.inside < 4:
             time.sleep(0.01)

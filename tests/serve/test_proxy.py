@@ -20,7 +20,7 @@ from tacit.engine.load import load_model
 from tacit.engine.scripted import Script, ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.export.gguf import write_gguf
-from tacit.serve.admission import Limits
+from tacit.serve.admission import ServerLimits
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import build_roster
@@ -61,7 +61,7 @@ def proxied(
     topology: str = "hint_actor",
     model: str | None = None,
     key: str | None = "sk-actor",
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     prompts: str = "tagged",
 ) -> Iterator[tuple[Running, Server]]:
     """A proxy whose Collaborator is scripted, before a real server that remembers all."""
@@ -378,7 +378,7 @@ def test_the_published_form_wraps_nothing_around_the_clients_words() -> None:
 def test_which_key_the_actor_is_shown(
     key: str | None, keys: tuple[str, ...], shown: str | None
 ) -> None:
-    with proxied([completion()], key=key, limits=Limits(keys=keys)) as (server, actor):
+    with proxied([completion()], key=key, limits=ServerLimits(keys=keys)) as (server, actor):
         assert server.post(REQUEST, key="sk-client").status_code == 200
         headers = {name.lower(): value for name, value in actor.headers[0].items()}
     assert headers.get("authorization") == shown
@@ -453,7 +453,7 @@ def dripping() -> Iterator[Dripping]:
     server.stop()
 
 
-def passing(url: str, limits: Limits) -> AbstractContextManager[Running]:
+def passing(url: str, limits: ServerLimits) -> AbstractContextManager[Running]:
     team = TeamConfig.model_validate(
         {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
     )
@@ -466,7 +466,7 @@ def passing(url: str, limits: Limits) -> AbstractContextManager[Running]:
 
 
 def test_what_is_passed_on_keeps_its_place_until_its_body_ends(dripping: Dripping) -> None:
-    with passing(dripping.url, Limits(places=2, waiting=0)) as server, ExitStack() as stack:
+    with passing(dripping.url, ServerLimits(places=2, waiting=0)) as server, ExitStack() as stack:
         for _ in range(2):
             asked = httpx2.stream("POST", f"{server.url}/embeddings", json={}, timeout=20)
             assert stack.enter_context(asked).status_code == 200
@@ -480,7 +480,7 @@ def test_what_is_passed_on_keeps_its_place_until_its_body_ends(dripping: Drippin
 
 def test_a_passed_on_body_that_never_ends_is_cut_at_the_deadline(dripping: Dripping) -> None:
     with (
-        passing(dripping.url, Limits(deadline=0.3)) as server,
+        passing(dripping.url, ServerLimits(deadline=0.3)) as server,
         pytest.raises(httpx2.RemoteProtocolError),
     ):
         httpx2.post(f"{server.url}/embeddings", json={}, timeout=20)
@@ -500,7 +500,7 @@ def test_a_website_reaches_no_actor() -> None:
 
 
 def test_an_actor_that_hangs_is_given_up_at_the_deadline() -> None:
-    with proxied([completion()], limits=Limits(deadline=0.3)) as (server, actor):
+    with proxied([completion()], limits=ServerLimits(deadline=0.3)) as (server, actor):
         actor.delay = 2.0
         late = [server.post(REQUEST), httpx2.post(f"{server.url}/embeddings", json={})]
     assert [reply.status_code for reply in late] == [504, 504]

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from tacit.config.file import parse_config
-from tacit.serve.admission import Limits
+from tacit.serve.admission import ServerLimits
 from tacit.serve.serving import within_deadline
 from tacit.tasks import BENCHMARKS, answer_form, find_benchmark, load_tasks
 from tests.helpers.load import Told, load
@@ -48,7 +48,7 @@ def refused(here: Path, *arguments: str, **variables: str) -> str:
 def test_models_behind_a_url_are_given_up_before_the_client_is() -> None:
     far = {"engine": "api", "model": "m", "base_url": "http://localhost:1/v1"}
     config = parse_config({"models": {"far": far, "near": {**far, "deadline": 2.0}}})
-    models = within_deadline(config, Limits(deadline=10.0)).models
+    models = within_deadline(config, ServerLimits(deadline=10.0)).models
     assert (models["far"].deadline, models["near"].deadline) == (8.0, 2.0)
 
 

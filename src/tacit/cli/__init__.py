@@ -226,7 +226,7 @@ def serve(
         ring = _ring("serve")
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
-    limits = ring.Limits(
+    limits = ring.ServerLimits(
         body_bytes=body_kb << 10,
         rate=rate,
         places=places,

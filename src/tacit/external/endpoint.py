@@ -18,12 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.errors import ConfigError, PromptTooLong, TacitError
 from tacit.registry import did_you_mean
-from tacit.serve.admission import Limits
+from tacit.serve.admission import ServerLimits
 from tacit.serve.app import Service
 from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.http_error import HttpError
 from tacit.serve.http_server import bind, serve
-from tacit.serve.problem import Problem
-from tacit.serve.schema import FINISH, Chat, Json, chunks_of, completion, models_json
+from tacit.serve.schema import FINISH, ChatRequest, Json, chunks_of, completion, models_json
 from tacit.serve.team_backend import UNSUPPORTED, unsupported
 from tacit.team.team import Seat, Team
 from tacit.types import Call, ChatMessage, Choice, Message, Stop
@@ -34,7 +34,7 @@ FINAL = {"x-should-retry": "false"}
 """Tells the openai client that asking again is of no use."""
 REFUSED = UNSUPPORTED | {"n": (1,), "stop": ("", [])}
 """What is cut off or thrown away of an agent's words could not be learned from."""
-LIMITS = Limits(body_bytes=1 << 24, places=1 << 16, waiting=0, deadline=3600.0)
+LIMITS = ServerLimits(body_bytes=1 << 24, places=1 << 16, waiting=0, deadline=3600.0)
 """Wide, since the program is the user's own: 16 MiB for a call and an hour for its answer."""
 
 Rank = tuple[int, str, str]
@@ -110,24 +110,24 @@ class Recorder:
     async def models(self, headers: Mapping[str, str]) -> Json:
         return models_json([seat.name for seat in self._session(headers).team.seats])
 
-    def check(self, chat: Chat) -> list[str]:
+    def check(self, chat: ChatRequest) -> list[str]:
         self._seat(chat)
         if field := unsupported(chat, REFUSED):
-            raise Problem(400, f"`{field}` is not supported", param=field, headers=FINAL)
+            raise HttpError(400, f"`{field}` is not supported", param=field, headers=FINAL)
         if len(chat.prompts) > 1:
-            raise Problem(400, "an agent is asked one thing at a time", param="prompt")
+            raise HttpError(400, "an agent is asked one thing at a time", param="prompt")
         prompt_of(chat)
         return []
 
-    async def answer(self, chat: Chat, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
         session, seat = self._session(chat.headers), self._seat(chat)
         try:
             message, calls = await session.answer(seat, prompt_of(chat), chat.max_tokens)
         except PromptTooLong as error:
             code = "context_length_exceeded"
-            raise Problem(400, str(error), param="messages", code=code, headers=FINAL) from error
+            raise HttpError(400, str(error), param="messages", code=code, headers=FINAL) from error
         except TacitError as error:
-            raise Problem(502, str(error), code="model_failed", headers=FINAL) from error
+            raise HttpError(502, str(error), code="model_failed", headers=FINAL) from error
         finish = FINISH[calls[-1].stop if calls else Stop.EOS]
         body = completion(chat, [(message.text, finish)], calls)
         if chat.streams:  # in one piece, since an agent may turn out to be silent
@@ -138,28 +138,28 @@ class Recorder:
     def _session(self, headers: Mapping[str, str]) -> Session:
         session = self.sessions.get(headers.get(EPISODE, ""))
         if session is None:
-            raise Problem(404, "no such episode is being played", code="episode_over")
+            raise HttpError(404, "no such episode is being played", code="episode_over")
         return session
 
-    def _seat(self, chat: Chat) -> Seat:
+    def _seat(self, chat: ChatRequest) -> Seat:
         session = self._session(chat.headers)
         name = chat.headers.get(ROLE, chat.fields.model)
         seat = session.seat(name)
         if seat is None:
             hint = did_you_mean(name, [seat.name for seat in session.team.seats])
             told = f"the team has no agent `{name}`: {hint}"
-            raise Problem(404, told, param="model", code="model_not_found")
+            raise HttpError(404, told, param="model", code="model_not_found")
         return seat
 
 
-def prompt_of(chat: Chat) -> tuple[ChatMessage, ...]:
+def prompt_of(chat: ChatRequest) -> tuple[ChatMessage, ...]:
     """The messages as agents read them: text only."""
     for place, message in enumerate(chat.fields.messages):
         if message.role not in ROLES:
             told = f"a message of role `{message.role}` cannot be read"
-            raise Problem(400, told, param=f"messages.{place}.role")
+            raise HttpError(400, told, param=f"messages.{place}.role")
         if message.odd_part is not None:
-            raise Problem(400, "agents read text only", param=f"messages.{place}.content")
+            raise HttpError(400, "agents read text only", param=f"messages.{place}.content")
     return tuple(ChatMessage(ROLES[one.role], one.text) for one in chat.fields.messages)
 
 

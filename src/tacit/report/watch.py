@@ -125,7 +125,7 @@ def _last_change(run: Path) -> float:
     return max((path.stat().st_mtime for n in names if (path := run / n).exists()), default=0.0)
 
 
-class Server(ThreadingHTTPServer):
+class WatchServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
@@ -144,7 +144,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: WatchServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -252,18 +252,18 @@ def _page() -> str:
     return fill_template(styles='<link rel="stylesheet" href="assets/page.css">', scripts=scripts)
 
 
-def open_server(folders: Sequence[Path], port: int) -> Server:
+def open_server(folders: Sequence[Path], port: int) -> WatchServer:
     """A server that is bound but not yet serving."""
     plotly_script()
     try:
-        return Server(Watched(folders), port)
+        return WatchServer(Watched(folders), port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
         raise ConfigError(f"port {port} is taken: name another with --port, or 0 for any") from None
 
 
-def serve(server: Server, every_s: float = 1.0) -> None:
+def serve(server: WatchServer, every_s: float = 1.0) -> None:
     """Answer until interrupted, looking at the folders once a second."""
     answering = threading.Thread(target=server.serve_forever, daemon=True)
     answering.start()

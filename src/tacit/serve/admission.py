@@ -13,11 +13,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from tacit.errors import ConfigError
 from tacit.report.loopback import is_loopback, names_loopback
-from tacit.serve.problem import Problem, retry_later
+from tacit.serve.http_error import HttpError, retry_later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """What one server takes on."""
 
     keys: Sequence[str] = ()
@@ -57,7 +57,7 @@ def check_key(request: Request, keys: Sequence[str]) -> str:
         return known[0]
     wrong = "the API key is wrong" if given else "no API key was given"
     told, ask = f"{wrong}: send `Authorization: Bearer KEY`", {"www-authenticate": "Bearer"}
-    raise Problem(401, told, code="invalid_api_key", headers=ask)
+    raise HttpError(401, told, code="invalid_api_key", headers=ask)
 
 
 def _check_site(request: Request) -> None:
@@ -65,23 +65,22 @@ def _check_site(request: Request) -> None:
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     server = request.scope["server"]
     if server and is_loopback(server[0]) and not names_loopback(host):
-        raise Problem(421, "without a key the server answers to 127.0.0.1 and localhost only")
+        raise HttpError(421, "without a key the server answers to 127.0.0.1 and localhost only")
     fetched = request.headers.get("sec-fetch-site", "none")
     own = origin is None or origin.partition("://")[2] == host
     if not own or fetched not in ("none", "same-origin"):
-        raise Problem(403, "without a key the server answers no page of another origin")
+        raise HttpError(403, "without a key the server answers no page of another origin")
 
 
-def check_json(request: Request) -> None:
-    """Refuse a body that does not say it is JSON: pages of other sites cannot say so unasked."""
+async def read_body(request: Request, limits: ServerLimits, *, json: bool = True) -> bytes:
+    """The whole body, unless it is too large or too late, or does not say that it is JSON.
+
+    A page of another site cannot say so without asking first.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0]
-    if kind.strip().lower() != "application/json":
-        raise Problem(415, "the body must be JSON: send `Content-Type: application/json`")
-
-
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The whole body, unless it is too large or too late."""
-    too_large = Problem(413, f"the body is over the limit of {limits.body_bytes} bytes")
+    if json and kind.strip().lower() != "application/json":
+        raise HttpError(415, "the body must be JSON: send `Content-Type: application/json`")
+    too_large = HttpError(413, f"the body is over the limit of {limits.body_bytes} bytes")
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.body_bytes:
         raise too_large
@@ -93,9 +92,9 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                 if len(body) > limits.body_bytes:
                     raise too_large
     except TimeoutError:
-        raise Problem(408, f"the body did not come within {limits.deadline:g} seconds") from None
+        raise HttpError(408, f"the body did not come within {limits.deadline:g} seconds") from None
     except ClientDisconnect:
-        raise Problem(400, "the client went away before its request was whole") from None
+        raise HttpError(400, "the client went away before its request was whole") from None
     return bytes(body)
 
 

@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tacit.serve.admission import Admission, Limits, RateLimit, check_json, check_key, read_body
+from tacit.serve.admission import Admission, RateLimit, ServerLimits, check_key, read_body
 from tacit.serve.backend import Answer, Backend, Emit
 from tacit.serve.dialects import Completions, Dialect, Responses
+from tacit.serve.http_error import HttpError
 from tacit.serve.in_flight import EventStream, InFlight
 from tacit.serve.monitoring import Metrics, logged
-from tacit.serve.problem import Problem
-from tacit.serve.schema import Chat, json_response, parse_json
+from tacit.serve.schema import ChatRequest, json_response, parse_json
 
 _WORDS = {
     404: "there is nothing at this path: the server has /v1/chat/completions, /v1/completions, "
@@ -35,7 +35,7 @@ _WORDS = {
 class Service:
     """A backend behind its limits."""
 
-    def __init__(self, backend: Backend, limits: Limits) -> None:
+    def __init__(self, backend: Backend, limits: ServerLimits) -> None:
         self.backend = backend
         self.limits = limits
         self.admission = Admission(limits.places, limits.waiting)
@@ -56,7 +56,7 @@ class Service:
             Route("/healthz", self._health),
             Route("/metrics", self._metrics),
         ]
-        handlers = dict.fromkeys((Problem, HTTPException, Exception), error_response)
+        handlers = dict.fromkeys((HttpError, HTTPException, Exception), error_response)
         inside = Starlette(routes=routes, exception_handlers=handlers)
         return logged(inside, self.admission, self.metrics)
 
@@ -86,16 +86,15 @@ class Service:
         for model in listed["data"]:
             if model["id"] == name:
                 return json_response(model)
-        raise Problem(404, f"there is no model `{name}`", param="model", code="model_not_found")
+        raise HttpError(404, f"there is no model `{name}`", param="model", code="model_not_found")
 
     async def _ask(self, kind: type[Dialect], request: Request) -> Response:
         began = now()
         self.admit(request)
-        check_json(request)
         body = parse_json(await read_body(request, self.limits))
         try:
             return await self._answered(kind(body, request.headers), request, began)
-        except Problem as problem:
+        except HttpError as problem:
             if problem.param is None:
                 raise
             raise problem.about(kind.field(problem.param, body)) from problem
@@ -118,11 +117,11 @@ class Service:
             return {}
         if self.limits.strict:
             told = f"`{ignored[0]}` has no effect here, and the server is strict: leave it out"
-            raise Problem(400, told, param=ignored[0])
+            raise HttpError(400, told, param=ignored[0])
         names = [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:40] for name in ignored[:20]]
         return {"x-tacit-ignored": ", ".join(names)}
 
-    async def _work(self, chat: Chat, emit: Emit, began: float) -> Answer:
+    async def _work(self, chat: ChatRequest, emit: Emit, began: float) -> Answer:
         async with self.in_time(began), self.admission.place():
             answer = await self.backend.answer(chat, emit)
         self.metrics.answered(answer)
@@ -137,14 +136,14 @@ class Service:
             async with asyncio.timeout_at(began + seconds):
                 yield
         except TimeoutError:
-            raise Problem(504, f"there was no answer within {seconds:g} seconds") from None
+            raise HttpError(504, f"there was no answer within {seconds:g} seconds") from None
 
     def _count(self, task: asyncio.Task[Answer]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             self.metrics.failed.labels("given up").inc()
         elif error := task.exception():
-            why = str(error.status) if isinstance(error, Problem) else "500"
+            why = str(error.status) if isinstance(error, HttpError) else "500"
             self.metrics.failed.labels(why).inc()
 
     def abandon(self) -> int:
@@ -162,7 +161,7 @@ def now() -> float:
 async def error_response(request: Request, error: Exception) -> Response:
     """Any failure in OpenAI's shape."""
     if isinstance(error, HTTPException):
-        error = Problem(error.status_code, _WORDS.get(error.status_code, error.detail))
-    elif not isinstance(error, Problem):
-        error = Problem(500, "an internal error")
+        error = HttpError(error.status_code, _WORDS.get(error.status_code, error.detail))
+    elif not isinstance(error, HttpError):
+        error = HttpError(500, "an internal error")
     return json_response(error.body(), error.status, error.headers)

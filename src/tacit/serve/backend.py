@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tacit.serve.schema import Chat, Json, account, chunk_head
+from tacit.serve.schema import ChatRequest, Json, account, chunk_head
 from tacit.types import Call
 
 Emit = Callable[[Json], None]
@@ -27,14 +27,14 @@ class Backend(Protocol):
         """The list at `/v1/models`."""
         ...
 
-    def check(self, chat: Chat) -> list[str]:
-        """Refuse with a Problem what cannot be answered, before the request waits for a place.
+    def check(self, chat: ChatRequest) -> list[str]:
+        """Refuse with an HttpError what cannot be answered, before the request waits for a place.
 
         Returns the fields that ask for something and will have no effect.
         """
         ...
 
-    async def answer(self, chat: Chat, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
         """Answer, emitting chunks if a stream was asked for.
 
         Runs in an asyncio task of its own, which is cancelled when the client goes away.
@@ -43,7 +43,7 @@ class Backend(Protocol):
 
 
 def finished(
-    chat: Chat, body: Json, calls: Sequence[Call], emit: Emit, *, unhelped: bool = False
+    chat: ChatRequest, body: Json, calls: Sequence[Call], emit: Emit, *, unhelped: bool = False
 ) -> Answer:
     """Add what `tacit: true` asks for, and end a stream with the chunk that holds the totals."""
     if chat.fields.tacit:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tacit.serve.problem import Problem
-from tacit.serve.schema import DONE, MOST_CHOICES, Chat, Json, WireMessage, event, parse_chat
+from tacit.serve.http_error import HttpError
+from tacit.serve.schema import DONE, MOST_CHOICES, ChatRequest, Json, WireMessage, event, parse_chat
 
 
 class Dialect:
@@ -18,7 +18,7 @@ class Dialect:
     def __init__(self, body: Json, headers: Mapping[str, str]) -> None:
         self.chat = self.read(body, headers)
 
-    def read(self, body: Json, headers: Mapping[str, str]) -> Chat:
+    def read(self, body: Json, headers: Mapping[str, str]) -> ChatRequest:
         return parse_chat(body, headers)
 
     @staticmethod
@@ -44,17 +44,17 @@ class Dialect:
 class Completions(Dialect):
     """`/v1/completions`: each prompt is a question of its own."""
 
-    def read(self, body: Json, headers: Mapping[str, str]) -> Chat:
+    def read(self, body: Json, headers: Mapping[str, str]) -> ChatRequest:
         asked = body.get("prompt")
         prompts = asked if isinstance(asked, list) else [asked]
         if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
             told = "`prompt` must be text, or a list of texts (lm-eval: tokenized_requests=False)"
-            raise Problem(400, told, param="prompt")
+            raise HttpError(400, told, param="prompt")
         others = {name: value for name, value in body.items() if name != "prompt"}
         chat = parse_chat(others | {"messages": [_user(prompts[0])]}, headers)
         if len(prompts) * (chat.fields.n or 1) > MOST_CHOICES:
             told = f"`prompt` and `n` ask for more than {MOST_CHOICES} answers at once"
-            raise Problem(400, told, param="prompt")
+            raise HttpError(400, told, param="prompt")
         return replace(chat, prompts=[[WireMessage(role="user", content=p)] for p in prompts])
 
     @staticmethod
@@ -88,9 +88,9 @@ class Responses(Dialect):
         self._events = 0
         self._text = ""
 
-    def read(self, body: Json, headers: Mapping[str, str]) -> Chat:
+    def read(self, body: Json, headers: Mapping[str, str]) -> ChatRequest:
         if body.get("n") not in (None, 1):
-            raise Problem(400, "`n` is not supported: a response is one answer", param="n")
+            raise HttpError(400, "`n` is not supported: a response is one answer", param="n")
         ours = ("input", "instructions", "max_output_tokens", "text")
         rest = {name: value for name, value in body.items() if name not in ours}
         given = body.get("text")
@@ -214,7 +214,7 @@ def _message(item: Any, place: int) -> Any:
         return item
     if item.get("type", "message") != "message":
         told = f"an item of type `{item['type']}` cannot be read: send messages"
-        raise Problem(400, told, param=f"input.{place}.type")
+        raise HttpError(400, told, param=f"input.{place}.type")
     content, texts = item.get("content"), ("input_text", "output_text")
     if isinstance(content, list):
         content = [

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tacit.errors import ConfigError
-from tacit.serve.admission import Limits
+from tacit.serve.admission import ServerLimits
 from tacit.serve.app import Service
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Connection(H11Protocol):
     that its sender hears why.
     """
 
-    limits: ClassVar[Limits]
+    limits: ClassVar[ServerLimits]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._since = self.loop.time()
@@ -157,7 +157,7 @@ class Connection(H11Protocol):
         min(idle or [self], key=lambda one: (one.cycle is not None, one._since)).transport.abort()
 
 
-def most_connections(limits: Limits) -> int:
+def most_connections(limits: ServerLimits) -> int:
     """Enough for all requests, but at most half the files that this process may have open."""
     wanted = limits.places + limits.waiting + SPARE
     try:

@@ -9,8 +9,8 @@ from starlette.types import Receive, Scope, Send
 
 from tacit.serve.backend import Answer, Emit
 from tacit.serve.dialects import Dialect
+from tacit.serve.http_error import HttpError, retry_later
 from tacit.serve.monitoring import log_failure
-from tacit.serve.problem import Problem, retry_later
 from tacit.serve.schema import Json
 
 GONE = 499
@@ -37,7 +37,7 @@ class InFlight:
             await asyncio.wait({chunk, gone}, return_when=asyncio.FIRST_COMPLETED)
             if chunk.done():
                 return chunk.result()
-            raise Problem(GONE, "the client went away")
+            raise HttpError(GONE, "the client went away")
         except BaseException:
             self.task.cancel()
             raise
@@ -93,8 +93,8 @@ class EventStream(StreamingResponse):
     def _last(self) -> bytes:
         try:
             return self._dialect.last(self._flight.answer().body)
-        except Problem as problem:
+        except HttpError as problem:
             return self._dialect.failure(problem.body())
         except Exception as error:
             log_failure(error)
-            return self._dialect.failure(Problem(500, "an internal error").body())
+            return self._dialect.failure(HttpError(500, "an internal error").body())

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.serve.admission import Admission
 from tacit.serve.backend import Answer
-from tacit.serve.problem import Problem
+from tacit.serve.http_error import HttpError
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def logged(inside: ASGIApp, admission: Admission, metrics: Metrics) -> ASGIApp:
             with admission.counted():
                 await inside(scope, receive, reply)
         except Exception as error:  # the client has an `error_response`, or half a reply
-            if isinstance(error.__cause__, Problem):
+            if isinstance(error.__cause__, HttpError):
                 log.warning("%s was cut off: %s", name, error.__cause__)
             else:
                 log_failure(error, name)

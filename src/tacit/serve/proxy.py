@@ -17,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 from tacit.config import TeamConfig
 from tacit.engine.base import Completion
 from tacit.errors import ConfigError, EngineError, TopologyError
-from tacit.serve.admission import check_json, read_body
+from tacit.serve.admission import read_body
 from tacit.serve.app import Service, now
 from tacit.serve.backend import Answer, Emit, finished
-from tacit.serve.problem import Problem
+from tacit.serve.http_error import HttpError
 from tacit.serve.relay import CallsTools, Relay
-from tacit.serve.schema import Chat, Json, models_json, usage_of
+from tacit.serve.schema import ChatRequest, Json, models_json, usage_of
 from tacit.serve.team_backend import question_of
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster
@@ -69,13 +69,13 @@ class ProxyBackend:
         ours = models_json([self._name] if self._model else [])
         return theirs | {"data": [*ours["data"], *theirs.get("data", [])]}
 
-    def check(self, chat: Chat) -> list[str]:
+    def check(self, chat: ChatRequest) -> list[str]:
         if chat.fields.model == self._name and not self._model:
             told = f"`{self._name}` helps any model of the Actor's server: ask for one of those"
-            raise Problem(404, told, param="model", code="model_not_found")
+            raise HttpError(404, told, param="model", code="model_not_found")
         return []  # everything goes on to the Actor
 
-    async def answer(self, chat: Chat, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
         if chat.fields.model == self._name:
             chat = replace(chat, body=chat.body | {"model": self._model})
         relay = Relay(chat, emit, self.upstream, self._model or ACTOR)
@@ -85,11 +85,11 @@ class ProxyBackend:
             body = body | {"usage": _team_usage(body["usage"], calls)}
         return finished(chat, body, calls, emit, unhelped=unhelped)
 
-    async def _play(self, chat: Chat, relay: Relay) -> tuple[str, list[Call], bool]:
+    async def _play(self, chat: ChatRequest, relay: Relay) -> tuple[str, list[Call], bool]:
         """The answer's text, the calls it took, and whether a helper failed."""
         try:
             relay.question = question_of(chat.fields.messages, with_system=False)
-        except Problem:  # nothing that a helper could read
+        except HttpError:  # nothing that a helper could read
             done = await relay.ask()
             return done.text, [_call(relay, done)], False
         task = Task(id="serve", question=relay.question, answer="", grader="")
@@ -109,7 +109,7 @@ class ProxyBackend:
             done, failed = tools.completion, False
         except (EngineError, TopologyError) as error:
             if relay.streamed:
-                raise Problem(502, "the team failed after it had begun to answer") from error
+                raise HttpError(502, "the team failed after it had begun to answer") from error
             log.warning("no help for one request: %s", type(error).__name__)
             done, failed = await relay.ask(), True
         return done.text, [*team.whole.calls, _call(relay, done)], failed
@@ -134,9 +134,7 @@ class PassOn:
         service, request = self.service, Request(scope, receive)
         began = now()
         service.admit(request)
-        if self.path not in FORMS:
-            check_json(request)
-        body = await read_body(request, service.limits)
+        body = await read_body(request, service.limits, json=self.path not in FORMS)
         query = request.url.query
         path = f"{self.path}?{query}" if query else self.path
         async with (

@@ -9,8 +9,8 @@ from typing import Any
 from tacit.engine.base import Completion, Request
 from tacit.errors import TacitError
 from tacit.serve.backend import Emit
-from tacit.serve.problem import Problem
-from tacit.serve.schema import Chat, Json, chunks_of
+from tacit.serve.http_error import HttpError
+from tacit.serve.schema import ChatRequest, Json, chunks_of
 from tacit.serve.team_backend import last_user
 from tacit.serve.upstream import Upstream, checked, completion_of, failed
 from tacit.types import ChatMessage
@@ -28,7 +28,7 @@ class Relay:
 
     policy = ""
 
-    def __init__(self, chat: Chat, emit: Emit, upstream: Upstream, model: str) -> None:
+    def __init__(self, chat: ChatRequest, emit: Emit, upstream: Upstream, model: str) -> None:
         """`model`: the Actor's name in the ledger."""
         self.model = model
         self.question = ""
@@ -51,7 +51,7 @@ class Relay:
         said = request.messages[-1].content
         if not said.startswith(self.question):
             told = "the team's topology asks the Actor another question than the client's"
-            raise Problem(500, told)
+            raise HttpError(500, told)
         system = "".join(f"\n\n{m.content}" for m in request.messages if m.role == "system")
         added = said[len(self.question) :] + system
         return await self.ask(added, final=request.on_text is not None)
@@ -74,7 +74,7 @@ class Relay:
         """The reply with this text. A client who wants a stream is sent it if it was not yet."""
         said = [reply for known, reply in self._replies if known == text]
         if not said:
-            raise Problem(500, "the team's topology gave an answer that is not the Actor's")
+            raise HttpError(500, "the team's topology gave an answer that is not the Actor's")
         if self._chat.streams and not self.streamed:
             self._send(said[-1])
         return said[-1]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
 from tacit.economy.ledger import ledger
-from tacit.serve.problem import Problem
+from tacit.serve.http_error import HttpError
 from tacit.types import Call, Episode, Stop, Usage
 
 Json = dict[str, Any]
@@ -50,6 +50,9 @@ class WireMessage(_Lenient):
         return next((n for n, part in enumerate(parts) if part.get("type") != "text"), None)
 
 
+Messages = Sequence[WireMessage]
+
+
 class StreamOptions(_Lenient):
     include_usage: bool | None = None
 
@@ -73,13 +76,13 @@ class ChatFields(_Lenient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
+class ChatRequest:
     """One chat completion that a client asked for."""
 
     fields: ChatFields
     body: Json
     """Everything the client sent."""
-    prompts: Sequence[Sequence[WireMessage]]
+    prompts: Sequence[Messages]
     """The messages to answer; several lists if the client sent several prompts at once."""
     headers: Mapping[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
@@ -101,21 +104,21 @@ class Chat:
 
 
 def parse_json(raw: bytes) -> Json:
-    """The object of a body, or a Problem."""
+    """The object of a body, or an HttpError."""
     try:
         body = json.loads(raw, parse_constant=int)  # which refuses NaN and Infinity
     except (ValueError, RecursionError) as error:  # also of a number with too many digits
         reason = "it cannot be read"
         if isinstance(error, json.JSONDecodeError):
             reason = f"{error.msg} at character {error.pos}"
-        raise Problem(400, f"the body is not valid JSON: {reason}") from None
+        raise HttpError(400, f"the body is not valid JSON: {reason}") from None
     if not isinstance(body, dict):
-        raise Problem(400, "the body must be a JSON object")
+        raise HttpError(400, "the body must be a JSON object")
     return body
 
 
-def parse_chat(body: Json, headers: Mapping[str, str]) -> Chat:
-    """The request of a body, or a Problem that names the field. It never repeats a value."""
+def parse_chat(body: Json, headers: Mapping[str, str]) -> ChatRequest:
+    """The request of a body, or an HttpError that names the field. It never repeats a value."""
     try:
         fields = ChatFields.model_validate(body)
     except ValidationError as errors:
@@ -123,8 +126,8 @@ def parse_chat(body: Json, headers: Mapping[str, str]) -> Chat:
         keys = [str(key) for key in error["loc"]]
         place = ".".join(key for key in keys if key != "str" and "[" not in key)  # no union members
         wrong = " is required" if error["type"] == "missing" else f": {error['msg'].lower()}"
-        raise Problem(400, f"`{place}`{wrong}", param=place) from None
-    return Chat(fields=fields, body=body, headers=headers, prompts=[fields.messages])
+        raise HttpError(400, f"`{place}`{wrong}", param=place) from None
+    return ChatRequest(fields=fields, body=body, headers=headers, prompts=[fields.messages])
 
 
 def usage_json(usage: Usage) -> Json:
@@ -141,7 +144,7 @@ def usage_of(calls: Sequence[Call]) -> Json:
     return usage_json(sum((call.usage for call in calls), Usage()))
 
 
-def completion(chat: Chat, said: Sequence[tuple[str, str]], calls: Sequence[Call]) -> Json:
+def completion(chat: ChatRequest, said: Sequence[tuple[str, str]], calls: Sequence[Call]) -> Json:
     """`said`: each choice's text and why it ended."""
     choices = [
         {
@@ -155,12 +158,12 @@ def completion(chat: Chat, said: Sequence[tuple[str, str]], calls: Sequence[Call
     return _head(chat, "chat.completion") | {"choices": choices, "usage": usage_of(calls)}
 
 
-def chunk(chat: Chat, delta: Json, finish: str | None = None, index: int = 0) -> Json:
+def chunk(chat: ChatRequest, delta: Json, finish: str | None = None, index: int = 0) -> Json:
     choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
     return _head(chat, "chat.completion.chunk") | {"choices": [choice]}
 
 
-def _head(chat: Chat, kind: str) -> Json:
+def _head(chat: ChatRequest, kind: str) -> Json:
     return {"id": chat.id, "object": kind, "created": chat.created, "model": chat.fields.model}
 
 

@@ -17,7 +17,7 @@ from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, DataError
 from tacit.report.loopback import is_loopback
 from tacit.run.opening import answer_form_of, open_engines
-from tacit.serve.admission import Limits, keys_from
+from tacit.serve.admission import ServerLimits, keys_from
 from tacit.serve.app import Service
 from tacit.serve.http_server import BACKLOG, bind, serve
 from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
@@ -42,7 +42,7 @@ class ServeOptions:
     actor_url: str | None
     actor_model: str | None
     actor_key_env: str
-    limits: Limits
+    limits: ServerLimits
     grace: float
     quiet: bool
 
@@ -90,7 +90,7 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
     err.print("stopped")
 
 
-def within_deadline(config: Config, limits: Limits) -> Config:
+def within_deadline(config: Config, limits: ServerLimits) -> Config:
     """Give up models behind a URL before the client's deadline, so that it hears why."""
     longest = SHARE_OF_DEADLINE * limits.deadline
     models = {

@@ -14,9 +14,9 @@ from typing import Any
 from tacit.errors import EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
 from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.http_error import HttpError
 from tacit.serve.monitoring import log_failure
-from tacit.serve.problem import Problem
-from tacit.serve.schema import FINISH, Chat, Json, WireMessage, chunk, completion, models_json
+from tacit.serve.schema import FINISH, ChatRequest, Json, Messages, chunk, completion, models_json
 from tacit.team.prompts import INTRODUCTIONS, quote
 from tacit.team.roster import Roster
 from tacit.team.team import Answering, Setting
@@ -46,21 +46,21 @@ class TeamBackend:
     async def models(self, headers: Mapping[str, str]) -> Json:
         return models_json([self._name])
 
-    def check(self, chat: Chat) -> list[str]:
+    def check(self, chat: ChatRequest) -> list[str]:
         model = chat.fields.model
         if model != self._name:
             told = f"there is no model `{model}`; {did_you_mean(model, [self._name])}"
-            raise Problem(404, told, param="model", code="model_not_found")
+            raise HttpError(404, told, param="model", code="model_not_found")
         if field := unsupported(chat, UNSUPPORTED):
-            raise Problem(400, f"`{field}` is not supported by a team", param=field)
+            raise HttpError(400, f"`{field}` is not supported by a team", param=field)
         if len(chat.stops) > 16 or any(len(stop) > 1000 for stop in chat.stops):
             told = "`stop` may be at most 16 texts of at most 1,000 characters each"
-            raise Problem(400, told, param="stop")
+            raise HttpError(400, told, param="stop")
         for messages in chat.prompts:
             check_messages(messages)
         return _ignored(chat)
 
-    async def answer(self, chat: Chat, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
         """Answer each prompt as often as it is asked for, all at once."""
         seed = secrets.randbits(63) if chat.fields.seed is None else chat.fields.seed
         asked = [(p, sample) for p in chat.prompts for sample in range(chat.fields.n or 1)]
@@ -87,14 +87,14 @@ class TeamBackend:
             message = await self._roster.play(team)
         except PromptTooLong as error:
             code = "context_length_exceeded"
-            raise Problem(400, str(error), param="messages", code=code) from error
+            raise HttpError(400, str(error), param="messages", code=code) from error
         except EngineError as error:
-            raise Problem(502, str(error), code="model_failed") from error
+            raise HttpError(502, str(error), code="model_failed") from error
         except TopologyError as error:
             cause = error.__cause__
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
             reason = f"the team's topology failed: {error.place}"
-            raise Problem(502, reason, code="team_failed") from error
+            raise HttpError(502, reason, code="team_failed") from error
         calls, said = team.whole.calls, (message.agent, message.text)
         stops = [call.stop for call in calls if (call.agent, call.text) == said]
         choice.end(message.text, FINISH[stops[-1] if stops else Stop.EOS])
@@ -104,7 +104,7 @@ class TeamBackend:
 class _Choice:
     """One answer: what a streaming client has been sent of it so far, and how it ended."""
 
-    def __init__(self, chat: Chat, emit: Emit, index: int) -> None:
+    def __init__(self, chat: ChatRequest, emit: Emit, index: int) -> None:
         self.text, self.finish = "", ""
         self._chat = chat
         self._emit = emit
@@ -134,7 +134,7 @@ class _Choice:
             self.text = text
             return
         if not text.startswith(self.text):
-            raise Problem(500, "the topology announced another answer than it gave")
+            raise HttpError(500, "the topology announced another answer than it gave")
         self._begin()
         self._tell_more(text)
         self._tell({}, self.finish)
@@ -169,7 +169,7 @@ def _begun(text: str, stop: str) -> int:
     return next((length for length in lengths if text.endswith(stop[:length])), 0)
 
 
-def unsupported(chat: Chat, fields: Mapping[str, tuple[Any, ...]]) -> str | None:
+def unsupported(chat: ChatRequest, fields: Mapping[str, tuple[Any, ...]]) -> str | None:
     """The first of the fields whose value asks for something; 0 does not count as False."""
 
     def asks(value: Any, nothing: tuple[Any, ...]) -> bool:
@@ -180,7 +180,7 @@ def unsupported(chat: Chat, fields: Mapping[str, tuple[Any, ...]]) -> str | None
     return next((f for f, nothing in fields.items() if asks(chat.body.get(f), nothing)), None)
 
 
-def _ignored(chat: Chat) -> list[str]:
+def _ignored(chat: ChatRequest) -> list[str]:
     """The fields that ask for something and have no effect."""
     known = {*type(chat.fields).model_fields, *UNSUPPORTED, *INDIFFERENT}
     fields = [name for name, value in chat.body.items() if name not in known and value]
@@ -194,14 +194,15 @@ def _ignored(chat: Chat) -> list[str]:
     return fields + calls
 
 
-def question_of(messages: Sequence[WireMessage], *, with_system: bool = True) -> str:
+def question_of(messages: Messages, *, with_system: bool = True) -> str:
     """What the last user message asks, below the messages before it."""
     last = last_user(messages)
     if last is None:
-        raise Problem(400, "`messages` holds no message of role `user`", param="messages")
+        raise HttpError(400, "`messages` holds no message of role `user`", param="messages")
     asked = messages[last].text
     if not asked.strip():
-        raise Problem(400, "the last user message holds no text", param=f"messages.{last}.content")
+        place = f"messages.{last}.content"
+        raise HttpError(400, "the last user message holds no text", param=place)
     earlier = [
         quote("message", Message(message.role, said))
         for message in messages[:last]
@@ -212,19 +213,19 @@ def question_of(messages: Sequence[WireMessage], *, with_system: bool = True) ->
     return "\n\n".join(["\n".join([INTRODUCTIONS["messages"], *earlier]), asked])
 
 
-def last_user(messages: Sequence[WireMessage]) -> int | None:
+def last_user(messages: Messages) -> int | None:
     """The place of the last user message; tools' results may follow it."""
     users = [place for place, message in enumerate(messages) if message.role == "user"]
     return users[-1] if users else None
 
 
-def check_messages(messages: Sequence[WireMessage]) -> None:
+def check_messages(messages: Messages) -> None:
     """Refuse anything but text, and a conversation in which the user is not the last to speak."""
     for place, message in enumerate(messages):
         if (odd := message.odd_part) is not None:
             param = f"messages.{place}.content.{odd}.type"
-            raise Problem(400, "a team reads text only", param=param)
+            raise HttpError(400, "a team reads text only", param=param)
     question_of(messages)
     if messages[-1].role != "user":
         told = f"a team answers the user, and the last message is of role `{messages[-1].role}`"
-        raise Problem(400, told, param=f"messages.{len(messages) - 1}.role")
+        raise HttpError(400, told, param=f"messages.{len(messages) - 1}.role")

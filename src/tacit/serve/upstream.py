@@ -1,7 +1,7 @@
 """The Actor's own server, asked over HTTP as the client would have asked it.
 
 Nothing is retried here: the client knows best how patient it is. The server's refusals come back
-with its own status and words; a reply that makes no sense is a Problem with status 502.
+with its own status and words; a reply that makes no sense is an HttpError with status 502.
 """
 
 import json
@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 
 from tacit.engine.base import Completion
 from tacit.errors import ConfigError
-from tacit.serve.problem import Problem
+from tacit.serve.http_error import HttpError
 from tacit.serve.schema import Json, encoded
 from tacit.types import MOST_TOKENS, Stop, Usage
 
@@ -101,7 +101,7 @@ class Upstream:
         *,
         refusals: bool = False,
     ) -> AsyncIterator[httpx2.Response]:
-        """A reply; with `refusals`, any. What breaks is a Problem that does not say the address."""
+        """A reply; with `refusals`, any. What breaks is an HttpError without the address."""
         kept = {name: value for name, value in headers.items() if name.lower() not in _OURS}
         theirs = headers.get("authorization") if self._pass_keys else None
         if shown := f"Bearer {self._key}" if self._key else theirs:
@@ -117,12 +117,12 @@ class Upstream:
             raise failed(f"the Actor cannot be asked ({type(error).__name__})") from error
 
 
-def failed(sentence: str, said: Any = None) -> Problem:
+def failed(sentence: str, said: Any = None) -> HttpError:
     """`said`: the server's own words, if it had any."""
-    return Problem(502, sentence, code="actor_failed", said=said)
+    return HttpError(502, sentence, code="actor_failed", said=said)
 
 
-async def _refusal(reply: httpx2.Response) -> Problem:
+async def _refusal(reply: httpx2.Response) -> HttpError:
     """What the server said instead of an answer, with its status and its time to wait."""
     problem = failed("the Actor's server refused", _parsed(await reply.aread()))
     status = reply.status_code if reply.status_code < 600 else problem.status
@@ -171,7 +171,7 @@ class _Delta(_Read):
     content: str | None = None
 
 
-class _Choice(_Read):
+class _ReplyChoice(_Read):
     index: int | None = None
     message: _Message | None = None
     delta: _Delta | None = None
@@ -181,7 +181,7 @@ class _Choice(_Read):
 class Reply(_Read):
     """A completion, or a chunk of one."""
 
-    choices: list[_Choice] | None = None
+    choices: list[_ReplyChoice] | None = None
     usage: _Usage | None = None
     model: Any = None
 

@@ -17,7 +17,7 @@ _KINDS = {
 
 
 @dataclass(eq=False)
-class Problem(TacitError):
+class HttpError(TacitError):
     """An HTTP status with a sentence for the client. The sentence never holds a secret."""
 
     status: int
@@ -32,7 +32,7 @@ class Problem(TacitError):
     def __str__(self) -> str:
         return self.message
 
-    def about(self, param: str) -> "Problem":
+    def about(self, param: str) -> "HttpError":
         """The same problem of a field that the client knows by another name."""
         told = self.message.replace(f"`{self.param}`", f"`{param}`")
         return replace(self, message=told, param=param)
@@ -46,6 +46,6 @@ class Problem(TacitError):
         return {"error": error}
 
 
-def retry_later(status: int, message: str, seconds: int, code: str) -> Problem:
+def retry_later(status: int, message: str, seconds: int, code: str) -> HttpError:
     """A refusal that says when to come back."""
-    return Problem(status, message, code=code, headers={"retry-after": str(seconds)})
+    return HttpError(status, message, code=code, headers={"retry-after": str(seconds)})
