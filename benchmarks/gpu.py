@@ -36,17 +36,18 @@ import torch
 import transformers
 from trl_cycle import Setting, compare, open_model
 
-from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.config import Config, OptimizerConfig, PolicyConfig, TrainConfig
 from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.gc_freeze import undisturbed
 from tacit.engine.local import LocalEngine
-from tacit.learn.assemble import open_stage
+from tacit.learn.assemble import open_training
 from tacit.learn.batch import Row
 from tacit.learn.loop import Trainer
 from tacit.learn.policy import build_policies
 from tacit.learn.update import Updater
 from tacit.run.folder import RunFolder
+from tacit.silence import open_silence
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage
 
@@ -257,16 +258,12 @@ def update(asked: argparse.Namespace) -> Numbers:
     loaded = open_model(Setting(model=asked.large, device="cuda", dtype="bfloat16"))
     weights = _multiplied_weights(loaded.module)
     policy = build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind="full"), 0)["a"]
-    updater = Updater(
-        policy=policy,
-        loss=LossConfig(),
-        silence=SilenceConfig(),
-        schedule=OptimizerConfig(learning_rate=1e-6, warmup_steps=0),
-        steps=10,
-        updates=1,
-        microbatch_tokens=16384,
-        max_length=512,
+    config = Config(
+        optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=0),
+        train=TrainConfig(steps=10, microbatch_tokens=16384),
     )
+    silence = open_silence(config.silence, choosing=False)
+    updater = Updater(policy, config, silence, max_length=512)
     rows = [
         Row(
             policy="a",
@@ -354,8 +351,8 @@ def team(asked: argparse.Namespace) -> Numbers:
 
 
 async def _train(config: Any, folder: Path) -> None:
-    async with open_stage(config) as stage:
-        await Trainer(stage, RunFolder.check(folder, config)).train()
+    async with open_training(config) as made:
+        await Trainer(made, RunFolder.check(folder, config)).train()
 
 
 def start(asked: argparse.Namespace) -> Numbers:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.scripted import ScriptedEngine
-from tacit.rollout import Job, play_all
+from tacit.rollout.play import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster, build_roster
 from tacit.team.team import Setting

@@ -30,7 +30,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.config import Config, LossConfig, OptimizerConfig, PolicyConfig, TrainConfig
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
 from tacit.engine.gc_freeze import undisturbed
 from tacit.engine.load import LoadedModel, load_model
@@ -39,6 +39,7 @@ from tacit.learn.advantage import normalised
 from tacit.learn.batch import Row
 from tacit.learn.policy import build_policies
 from tacit.learn.update import Updater
+from tacit.silence import open_silence
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage
 
@@ -125,16 +126,17 @@ async def _run_ours(setting: Setting, gate: Gate, report: Report) -> None:
     ]
     if setting.checkpointing:
         policy.loaded.module.gradient_checkpointing_enable({"use_reentrant": False})
-    updater = _TimedUpdater(
-        policy=policy,
+    config = Config(
         loss=LossConfig(length_aware=False),
-        silence=SilenceConfig(),
-        schedule=OptimizerConfig(learning_rate=LEARNING_RATE, warmup_steps=0),
-        steps=setting.most_cycles,
-        updates=setting.updates,
-        microbatch_tokens=setting.microbatch_tokens,
-        max_length=setting.new_tokens,
+        optimizer=OptimizerConfig(learning_rate=LEARNING_RATE, warmup_steps=0),
+        train=TrainConfig(
+            steps=setting.most_cycles,
+            updates=setting.updates,
+            microbatch_tokens=setting.microbatch_tokens,
+        ),
     )
+    silence = open_silence(config.silence, choosing=False)
+    updater = _TimedUpdater(policy, config, silence, max_length=setting.new_tokens)
     engine = LocalEngine(policy.loaded, policy="solo", rows=setting.slots)
     prompts = make_prompts(loaded.tokenizer, setting)
     clock = Clock(setting.device)

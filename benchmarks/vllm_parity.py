@@ -27,7 +27,7 @@ from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Engine, Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.learn.assemble import open_stage
+from tacit.learn.assemble import open_training
 from tacit.learn.loop import Trainer
 from tacit.learn.policy import Policy, build_policies, policy_names
 from tacit.learn.score import score
@@ -168,10 +168,10 @@ async def trained(model: str) -> list[dict[str, float]]:
     config = config_of(model, "lora")
     lines: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        async with open_stage(config) as stage:
+        async with open_training(config) as made:
             run = RunFolder.check(Path(folder) / "run", config)
             print("training", file=sys.stderr, flush=True)
-            await Trainer(stage, run, on_step=lines.append).train()
+            await Trainer(made, run, on_step=lines.append).train()
     wanted = ("step", "train/engine_gap", "train/gradient_norm")
     return [
         {name: line[name] for name in wanted if name in line}

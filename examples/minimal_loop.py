@@ -27,8 +27,8 @@ TEAM = TeamConfig(
 )
 GROUP = 8
 PRICE = tacit.Multipliers(tokens=0.05, turns=0.02, repetition=0.1)
-REWARD = tacit.RewardSettings(budget_tokens=20.0, budget_turns=2.0)
-LOSS = tacit.LossSettings(clip_low=3e-4, clip_high=4e-4)
+REWARD, BUDGET = tacit.RewardConfig(), tacit.BudgetConfig(tokens=20.0, turns=2.0)
+LOSS = tacit.LossConfig()
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def rewards(group: Sequence[Episode]) -> list[float]:
         )
         for episode in group
     ]
-    return [parts.total for parts in tacit.reward_group(costs, PRICE, REWARD)]
+    return [parts.total for parts in tacit.reward_group(costs, PRICE, REWARD, BUDGET)]
 
 
 def samples(groups: Sequence[Sequence[Episode]]) -> list[Sample]:

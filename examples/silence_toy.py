@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit import ChoiceSettings, choice_loss, choice_step, log_not_silent
+from tacit import SilenceConfig, choice_loss, choice_step, log_not_silent
 
 # Chance to solve after silence (column 0) and after each message, on easy and hard tasks.
 CHANCE = torch.tensor([[0.95] + 10 * [0.90] + 90 * [0.60], [0.40] + 10 * [0.80] + 90 * [0.25]])
@@ -70,10 +70,10 @@ def arms_loss(logprobs: Tensor, variant: str, random: torch.Generator) -> Tensor
     silent = torch.bernoulli(CHANCE[:, :1].expand(RUNS, 2, 4), generator=random)
     gain = silent.mean(-1) - rewards.mean(-1)
     p = log_p.exp().detach()
-    settings = ChoiceSettings(least_weight=0.0 if variant == "no floor" else 0.05)
-    step = choice_step(p, gain, settings)
+    least = 0.0 if variant == "no floor" else 0.05
+    step = choice_step(p, gain, SilenceConfig(coefficient=1.0, least_weight=least))
     if variant == "floor everywhere":
-        step = ((p * (1 - p)).clamp(min=0.05) * gain / settings.std_floor).clamp(-1, 1)
+        step = ((p * (1 - p)).clamp(min=0.05) * gain / 0.1).clamp(-1, 1)
     choice = choice_loss(log_p, log_p, step, choices=2)
     return CONTENT_RATE * content_loss(given_speech, said, rewards) + CHOICE_RATE * choice
 

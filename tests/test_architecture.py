@@ -15,19 +15,31 @@ FREE = ("errors", "registry", "config")
 
 CORE = (
     "types",
+    "economy",
     "tasks",
+    "silence",
     "engine",
     "grading",
     "team",
     "rollout",
-    "economy",
     "run",
     "evaluation",
     "learn",
     "cli",
     "__main__",
 )
-RINGS = ("benchmarks", "api", "fast", "sandbox", "vllm", "export", "report", "serve", "external")
+RINGS = (
+    "plan",
+    "benchmarks",
+    "api",
+    "fast",
+    "sandbox",
+    "vllm",
+    "export",
+    "report",
+    "serve",
+    "external",
+)
 """What the core finds by name and never imports."""
 ORDER = (*CORE, *RINGS)
 """No module imports one further down, not even inside a function."""

@@ -11,6 +11,7 @@ from rich.progress import Progress
 from tacit.cli.tables import (
     Compared,
     EpisodeBar,
+    _show_grade,
     agents_table,
     columns,
     detail_lines,
@@ -21,7 +22,6 @@ from tacit.cli.tables import (
     percent,
     print_result,
     show_call,
-    show_grade,
     summary_table,
 )
 from tacit.config import EvaluationConfig
@@ -225,7 +225,7 @@ def test_the_bar_says_how_it_goes() -> None:
 def test_what_a_model_says_is_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
     show_call(CALL)
     show_call(replace(CALL, silent=True))
-    show_grade(Grade(reward=0.0, right=False, answer="[b]"), "[/b]")
+    _show_grade(Grade(reward=0.0, right=False, answer="[b]"), "[/b]")
     spoken, silent, verdict = capsys.readouterr().out.splitlines()
     assert spoken == rf"actor (40 tokens)  {CALL.text}"
     assert silent == "actor (40 tokens)  silent"

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.cli.training import _tests, check_run, run_training
+from tacit.cli.training import check_run, run_training
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError, RunError
+from tacit.evaluation.teams import Measured, Measurement
 from tacit.learn.loop import Trainer
 from tacit.run.folder import Request, RunFolder, read_lines
-from tacit.types import Episode, Grade
+from tacit.types import Episode, Grade, Task
 from tests.helpers.training_runs import tiny_config, tree
 
 
@@ -38,31 +39,29 @@ def episodes(rights: str) -> list[Episode]:
     ]
 
 
-def test_the_untrained_team_is_tested_against_the_first_baseline() -> None:
-    config = parse_config({"teams": {"solo": SOLO, "other": SOLO}})
-    played = {
-        "untrained": episodes("1000"),
-        "solo": episodes("1100"),
-        "other": episodes("1110"),
-        "trained": episodes("1111"),
-    }
-    trained_against, paired = _tests(played, config)
-    assert {n: t and t.difference.mean for n, t in paired.items()} == {
-        "untrained": -0.25,
-        "other": 0.25,
-    }
-    assert {n: t and t.difference.mean for n, t in trained_against.items()} == {
-        "untrained": 0.75,
-        "solo": 0.5,
-        "other": 0.25,
-    }
+def paired_means(tmp_path: Path, first: str | None, **rights: str) -> list[dict[str, float]]:
+    """Differences of the baselines, and of the trained team, from what they are paired with."""
+    tasks = [Task(id=str(n), question="?", answer="1", grader="math") for n in range(4)]
+    measurement = Measurement(config=parse_config({}), run=RunFolder(tmp_path), tasks=tasks)
+    teams = {name: Measured(episodes(one)) for name, one in rights.items()}
+    result = measurement.compared_with_trained(teams, first)
+    return [
+        {name: test["difference"]["mean"] for name, test in result[place].items()}
+        for place in ("paired", "trained_compared_with")
+    ]
 
 
-def test_without_baselines_only_the_untrained_team_is_left() -> None:
-    trained_against, paired = _tests(
-        {"untrained": episodes("10"), "trained": episodes("11")}, parse_config({})
+def test_the_untrained_team_is_tested_against_the_first_baseline(tmp_path: Path) -> None:
+    paired, trained = paired_means(
+        tmp_path, "solo", untrained="1000", solo="1100", other="1110", trained="1111"
     )
-    assert list(trained_against) == ["untrained"] and paired == {}
+    assert paired == {"untrained": -0.25, "other": 0.25}
+    assert trained == {"untrained": 0.75, "solo": 0.5, "other": 0.25}
+
+
+def test_without_baselines_only_the_untrained_team_is_left(tmp_path: Path) -> None:
+    paired, trained = paired_means(tmp_path, None, untrained="10", trained="11")
+    assert paired == {} and list(trained) == ["untrained"]
 
 
 async def test_a_run_stops_and_saves_when_its_folder_says_so(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ async def test_a_run_stops_and_saves_when_its_folder_says_so(tmp_path: Path) -> 
             run.ask(request)
 
     asking = asyncio.create_task(visitor())
-    result = await run_training(tiny_config(train=train), run.path, as_json=False)
+    result = await run_training(tiny_config(train=train), run.path)
     await asking
     assert result["paused"]
     assert 2 <= result["steps"] <= 5
@@ -92,7 +91,7 @@ def history(run: Path) -> list[dict[str, Any]]:
 
 async def trained(folder: Path, *, start: str | Path | None = None, **changed: Any) -> Path:
     config = tiny_config(**{"train": {"steps": 3}, **changed})
-    await run_training(config, folder, as_json=True, start=str(start) if start else None)
+    await run_training(config, folder, start=str(start) if start else None)
     return folder
 
 

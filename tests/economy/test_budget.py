@@ -5,18 +5,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tacit.economy.budget import (
-    Dual,
-    DualSettings,
-    check_budget,
-    start_dual,
-    step_dual,
-    unreachable,
-)
-from tacit.economy.reward import EpisodeCost, Multipliers, RewardSettings, reward_group
+from tacit.config import BudgetConfig, RewardConfig
+from tacit.economy.budget import PATIENCE, Dual, check_budget, open_duals, step_dual, unreachable
+from tacit.economy.reward import EpisodeCost, Multipliers, reward_group
 from tacit.errors import ConfigError
 
-TOKENS = DualSettings(name="tokens", budget=100)
+TOKENS = BudgetConfig(tokens=100)
 
 
 @pytest.mark.parametrize(
@@ -30,57 +24,55 @@ TOKENS = DualSettings(name="tokens", budget=100)
     ],
 )
 def test_dual_step_by_hand(before: float, cost: float, after: float) -> None:
-    assert step_dual(Dual(value=before), cost, TOKENS).value == pytest.approx(after, rel=1e-12)
+    assert step_dual("tokens", Dual(value=before), cost, TOKENS).value == pytest.approx(
+        after, rel=1e-12
+    )
 
 
 def test_nothing_is_charged_while_the_team_warms_up() -> None:
-    settings = DualSettings(name="tokens", budget=100, start=0.3)
-    assert start_dual(settings, warming=True).value == 0.0
-    assert start_dual(settings).value == 0.3
-    assert step_dual(Dual(value=0.3), 900.0, settings, warming=True).value == 0.0
+    settings = BudgetConfig(tokens=100, weight_tokens=0.3)
+    assert open_duals(settings, warming=True)["tokens"].value == 0.0
+    assert open_duals(settings)["tokens"].value == 0.3
+    assert step_dual("tokens", Dual(value=0.3), 900.0, settings, warming=True).value == 0.0
 
 
 def test_the_price_begins_where_it_was_set_when_the_warm_up_is_over() -> None:
-    settings = DualSettings(name="tokens", budget=100, start=0.3)
-    dual = start_dual(settings, warming=True)
-    dual = step_dual(dual, 300.0, settings, warming=True)
-    assert step_dual(dual, 100.0, settings).value == pytest.approx(0.3)
-    assert step_dual(dual, 300.0, settings).value == pytest.approx(0.31)  # 0.005·(3 − 1)
+    settings = BudgetConfig(tokens=100, weight_tokens=0.3)
+    dual = open_duals(settings, warming=True)["tokens"]
+    dual = step_dual("tokens", dual, 300.0, settings, warming=True)
+    assert step_dual("tokens", dual, 100.0, settings).value == pytest.approx(0.3)
+    assert step_dual("tokens", dual, 300.0, settings).value == pytest.approx(0.31)  # 0.005·(3 − 1)
 
 
 def test_fixed_keeps_the_multiplier_after_the_warm_up() -> None:
-    settings = DualSettings(name="turns", budget=2, start=0.3, fixed=True)
-    dual = start_dual(settings, warming=True)
+    settings = BudgetConfig(turns=2, weight_turns=0.3, control="fixed")
+    dual = open_duals(settings, warming=True)["turns"]
     for cost in (0.0, 50.0, 1e6):
-        dual = step_dual(dual, cost, settings)
+        dual = step_dual("turns", dual, cost, settings)
         assert dual == Dual(value=0.3)
 
 
 def test_a_ceiling_held_in_vain_is_reported() -> None:
-    settings = DualSettings(name="tokens", budget=100, rate=0.5, patience=3)
-    dual = start_dual(settings)
-    said = []
-    for cost in (300, 300, 300, 300, 90):
-        dual = step_dual(dual, cost, settings)
-        said.append(unreachable(dual, settings))
-    assert [text is not None for text in said] == [False, False, True, True, False]
-    assert said[2] is not None and "budget not reachable" in said[2]
-    assert "budget.tokens = 100" in said[2]
+    settings = BudgetConfig(tokens=100, rate=1.0)
+    dual, said = open_duals(settings)["tokens"], []
+    for cost in (*[300] * (PATIENCE + 1), 90):
+        dual = step_dual("tokens", dual, cost, settings)
+        said.append(unreachable("tokens", dual, settings))
+    assert [text is not None for text in said[-4:]] == [False, True, True, False]
+    assert said[-2] is not None and "budget not reachable" in said[-2]
+    assert "budget.tokens = 100" in said[-2]
 
 
 def test_a_ceiling_within_the_budget_is_not_in_vain() -> None:
-    settings = DualSettings(name="tokens", budget=100, patience=1)
-    assert unreachable(step_dual(Dual(value=1.0), 100.0, settings), settings) is None
+    assert step_dual("tokens", Dual(value=1.0, at_ceiling=9), 100.0, TOKENS).at_ceiling == 0
 
 
 def test_impossible_budgets_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"budget\.tokens must be above 0"):
-        start_dual(DualSettings(name="tokens", budget=0))
     with pytest.raises(ConfigError, match=r"budget\.tokens = 90 is below .* \(95\.5\)"):
         check_budget("tokens", 90, 95.5)
     check_budget("tokens", 95.5, 95.5)
     with pytest.raises(ValueError, match="nan"):
-        step_dual(Dual(), math.nan, TOKENS)
+        step_dual("tokens", Dual(), math.nan, TOKENS)
 
 
 Charge = Callable[[Sequence[float], float], list[float]]
@@ -89,13 +81,13 @@ Charge = Callable[[Sequence[float], float], list[float]]
 def scaled(tokens: Sequence[float], multiplier: float) -> list[float]:
     """The library's own cost."""
     group = [EpisodeCost(reward=1.0, tokens=t) for t in tokens]
-    settings = RewardSettings(budget_tokens=TOKENS.budget)
-    return [1 - p.total for p in reward_group(group, Multipliers(tokens=multiplier), settings)]
+    parts = reward_group(group, Multipliers(tokens=multiplier), RewardConfig(), TOKENS)
+    return [1 - part.total for part in parts]
 
 
 def clipped(tokens: Sequence[float], multiplier: float) -> list[float]:
     """The cost it must not be."""
-    return [min(multiplier * t / TOKENS.budget, 0.5) for t in tokens]
+    return [min(multiplier * t / 100, 0.5) for t in tokens]
 
 
 def train_length(charge: Charge, steps: int = 600) -> tuple[float, float]:
@@ -104,11 +96,11 @@ def train_length(charge: Charge, steps: int = 600) -> tuple[float, float]:
     Each group holds episodes 10 % shorter and longer than the team's length. The slope of the cost
     between them shortens the team; talking more is what it does when nothing holds it back.
     """
-    length, dual = 400.0, start_dual(TOKENS)
+    length, dual = 400.0, open_duals(TOKENS)["tokens"]
     for _ in range(steps):
         low, high = charge((0.9 * length, 1.1 * length), dual.value)
         length *= math.exp(0.002 - 0.2 * (high - low))
-        dual = step_dual(dual, length, TOKENS)
+        dual = step_dual("tokens", dual, length, TOKENS)
     return length, dual.value
 
 
@@ -117,8 +109,8 @@ def test_a_clipped_cost_has_no_slope_and_winds_the_multiplier_up() -> None:
     assert clipped((360, 440), 0.2) == [0.5, 0.5]
     assert scaled((360, 440), 0.2) == pytest.approx([0.5 * 360 / 440, 0.5])
     held, price = train_length(scaled)
-    assert held <= 1.1 * TOKENS.budget
+    assert held <= 1.1 * 100
     assert price < TOKENS.ceiling
     wound, ceiling = train_length(clipped)
-    assert wound > 1.5 * TOKENS.budget
+    assert wound > 1.5 * 100
     assert ceiling == TOKENS.ceiling

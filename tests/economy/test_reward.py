@@ -5,18 +5,28 @@ from typing import Any
 
 import pytest
 
+from tacit.config import BudgetConfig, RewardConfig
+from tacit.config.file import parse_config
 from tacit.economy.reward import (
     EpisodeCost,
     Multipliers,
     RewardParts,
-    RewardSettings,
     overlong_penalty,
     repetition,
     reward_group,
 )
 from tacit.errors import ConfigError
 
-BUDGETS = RewardSettings(budget_tokens=100, budget_turns=2, budget_money=0.5)
+Settings = tuple[RewardConfig, BudgetConfig]
+
+
+def settings(
+    *, tokens: Any = None, turns: Any = None, money: Any = None, **reward: Any
+) -> Settings:
+    return RewardConfig(**reward), BudgetConfig(tokens=tokens, turns=turns, money=money)
+
+
+BUDGETS = settings(tokens=100, turns=2, money=0.5)
 
 
 def totals(parts: tuple[RewardParts, ...]) -> list[float]:
@@ -26,7 +36,7 @@ def totals(parts: tuple[RewardParts, ...]) -> list[float]:
 def test_linear_cost_by_hand() -> None:
     """x = 0.1·150/100 + 0.05·4/2 + 0.2·0.25 = 0.15 + 0.1 + 0.05, below the cap."""
     episode = EpisodeCost(reward=1.0, tokens=150, turns=4, repetition=0.25)
-    (part,) = reward_group([episode], Multipliers(tokens=0.1, turns=0.05, repetition=0.2), BUDGETS)
+    (part,) = reward_group([episode], Multipliers(tokens=0.1, turns=0.05, repetition=0.2), *BUDGETS)
     assert part.charged == pytest.approx({"tokens": 0.15, "turns": 0.1, "repetition": 0.05})
     assert part.total == pytest.approx(0.7)
     assert (part.task, part.gate, part.raw) == (1.0, 1.0, episode)
@@ -35,12 +45,12 @@ def test_linear_cost_by_hand() -> None:
 def test_the_cap_scales_the_whole_group_and_never_clips() -> None:
     """x = (1, 2) with cap ½: scaled by ¼ to (¼, ½). Clipped, both would be ½ and equal."""
     group = [EpisodeCost(reward=1.0, tokens=200), EpisodeCost(reward=1.0, tokens=400)]
-    parts = reward_group(group, Multipliers(tokens=0.5), BUDGETS)
+    parts = reward_group(group, Multipliers(tokens=0.5), *BUDGETS)
     assert totals(parts) == pytest.approx([0.75, 0.5])
 
 
 def test_a_cost_below_the_cap_is_not_scaled_up() -> None:
-    parts = reward_group([EpisodeCost(reward=1.0, tokens=10)], Multipliers(tokens=1.0), BUDGETS)
+    parts = reward_group([EpisodeCost(reward=1.0, tokens=10)], Multipliers(tokens=1.0), *BUDGETS)
     assert totals(parts) == pytest.approx([0.9])
 
 
@@ -55,15 +65,15 @@ def test_a_cost_below_the_cap_is_not_scaled_up() -> None:
 def test_gates_by_hand(gate: str, expected: list[float]) -> None:
     """r = (1, 0, ½), x = (0.1, 0.2, 0.3); the group's mean r is ½."""
     group = [EpisodeCost(reward=r, tokens=t) for r, t in ((1.0, 100), (0.0, 200), (0.5, 300))]
-    settings = RewardSettings(budget_tokens=100, gate=gate)  # type: ignore[arg-type]
-    assert totals(reward_group(group, Multipliers(tokens=0.1), settings)) == pytest.approx(expected)
+    how = settings(tokens=100, gate=gate)
+    assert totals(reward_group(group, Multipliers(tokens=0.1), *how)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("gate", ["success", "group", "always"])
 def test_a_correct_verbose_episode_always_beats_a_wrong_silent_one(gate: str) -> None:
     group = [EpisodeCost(reward=1.0, tokens=10**6, turns=99), EpisodeCost(reward=0.0, tokens=3)]
-    settings = RewardSettings(budget_tokens=1, budget_turns=1, gate=gate)  # type: ignore[arg-type]
-    verbose, silent = totals(reward_group(group, Multipliers(tokens=1, turns=1), settings))
+    how = settings(tokens=1, turns=1, gate=gate)
+    verbose, silent = totals(reward_group(group, Multipliers(tokens=1, turns=1), *how))
     assert verbose >= 0.5 - 1e-12 > silent
 
 
@@ -73,59 +83,59 @@ def test_one_sided_charges_only_the_excess() -> None:
         EpisodeCost(reward=1.0, tokens=50, turns=1),
         EpisodeCost(reward=1.0, tokens=130, turns=3),
     ]
-    settings = RewardSettings(budget_tokens=100, budget_turns=2, shape="one_sided")
-    parts = reward_group(group, Multipliers(tokens=0.2, turns=0.1), settings)
+    how = settings(tokens=100, turns=2, shape="one_sided")
+    parts = reward_group(group, Multipliers(tokens=0.2, turns=0.1), *how)
     assert totals(parts) == pytest.approx([1.0, 1 - 0.06 - 0.05])
 
 
 def test_multiplicative_by_hand() -> None:
     """T̄ = 200, α = 0.5: 1/(1 + 0.25) and ½/(1 + 0.75). λ_tok has no part in it."""
     group = [EpisodeCost(reward=1.0, tokens=100), EpisodeCost(reward=0.5, tokens=300)]
-    settings = RewardSettings(shape="multiplicative", alpha=0.5)
-    parts = reward_group(group, Multipliers(tokens=0.9), settings)
+    how = settings(shape="multiplicative", alpha=0.5)
+    parts = reward_group(group, Multipliers(tokens=0.9), *how)
     assert totals(parts) == pytest.approx([0.8, 0.5 / 1.75])
 
 
 def test_multiplicative_takes_turns_and_repetition_along() -> None:
     """r/(1 + α·T/T̄ + λ_turn·K/B + λ_rep·ρ) = 1/(1 + 0.5 + 0.3 + 0.2)."""
     episode = EpisodeCost(reward=1.0, tokens=7, turns=3, repetition=0.5)
-    settings = RewardSettings(shape="multiplicative", alpha=0.5, budget_turns=2)
-    (part,) = reward_group([episode], Multipliers(turns=0.2, repetition=0.4), settings)
+    how = settings(shape="multiplicative", alpha=0.5, turns=2)
+    (part,) = reward_group([episode], Multipliers(turns=0.2, repetition=0.4), *how)
     assert part.total == pytest.approx(0.5)
 
 
 def test_priced_charges_money_and_not_tokens() -> None:
     episode = EpisodeCost(reward=1.0, tokens=10**6, money=0.75)
-    settings = RewardSettings(budget_money=0.5, shape="priced")
-    (part,) = reward_group([episode], Multipliers(tokens=0.2), settings)
+    how = settings(money=0.5, shape="priced")
+    (part,) = reward_group([episode], Multipliers(tokens=0.2), *how)
     assert part.charged["tokens"] == pytest.approx(0.2 * 1.5)
 
 
 def test_parts_of_the_users_own_are_added_ungated() -> None:
     episode = EpisodeCost(reward=0.0, user={"overlong": -0.25, "style": 0.1})
-    (part,) = reward_group([episode], Multipliers(), RewardSettings())
+    (part,) = reward_group([episode], Multipliers(), *settings())
     assert part.total == pytest.approx(-0.15)
 
 
 def test_without_cost_the_reward_is_the_task_reward_exactly() -> None:
     group = [EpisodeCost(reward=r, tokens=100) for r in (0.1, 0.7)]
-    assert totals(reward_group(group, Multipliers(), RewardSettings())) == [0.1, 0.7]
-    assert reward_group([], Multipliers(), RewardSettings()) == ()
+    assert totals(reward_group(group, Multipliers(), *settings())) == [0.1, 0.7]
+    assert reward_group([], Multipliers(), *settings()) == ()
 
 
 @pytest.mark.parametrize("shape", ["linear", "multiplicative"])
 def test_while_the_team_warms_up_no_shape_charges_anything(shape: Any) -> None:
     group = [EpisodeCost(reward=1.0, tokens=100, turns=3), EpisodeCost(reward=1.0, tokens=10)]
-    settings = RewardSettings(budget_tokens=10, shape=shape, alpha=0.5)
+    how = settings(tokens=10, shape=shape, alpha=0.5)
     free = Multipliers(tokens=0.5, repetition=0.2, free=True)
-    assert totals(reward_group(group, free, settings)) == [1.0, 1.0]
+    assert totals(reward_group(group, free, *how)) == [1.0, 1.0]
 
 
 def test_silent_everywhere_costs_nothing() -> None:
     group = [EpisodeCost(reward=1.0), EpisodeCost(reward=0.0)]
-    settings = RewardSettings(shape="multiplicative", alpha=1.0)
-    assert totals(reward_group(group, Multipliers(), settings)) == [1.0, 0.0]
-    assert totals(reward_group(group, Multipliers(tokens=1), BUDGETS)) == [1.0, 0.0]
+    how = settings(shape="multiplicative", alpha=1.0)
+    assert totals(reward_group(group, Multipliers(), *how)) == [1.0, 0.0]
+    assert totals(reward_group(group, Multipliers(tokens=1), *BUDGETS)) == [1.0, 0.0]
 
 
 def test_repetition_by_hand() -> None:
@@ -145,15 +155,22 @@ def test_overlong_penalty_by_hand(tokens: int, expected: float) -> None:
     assert overlong_penalty(tokens, limit=100, buffer=20, factor=0.5) == pytest.approx(expected / 2)
 
 
-def test_bad_settings_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"budget\.tokens must be above 0"):
-        RewardSettings(budget_tokens=0)
-    with pytest.raises(ConfigError, match=r"reward\.cap"):
-        RewardSettings(cap=1.0)
-    with pytest.raises(ConfigError, match=r"reward\.gate"):
-        RewardSettings(shape="multiplicative", gate="always")
+@pytest.mark.parametrize(
+    ("tree", "named"),
+    [
+        ({"budget": {"tokens": 0}}, r"budget\.tokens"),
+        ({"reward": {"cap": 1.0}}, r"reward\.cap"),
+        ({"reward": {"shape": "multiplicative", "gate": "always"}}, r"set reward\.gate"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(tree: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse_config(tree)
+
+
+def test_a_price_needs_its_unit() -> None:
     with pytest.raises(ConfigError, match=r"set budget\.turns"):
-        reward_group([EpisodeCost(reward=1.0, turns=1)], Multipliers(turns=0.1), RewardSettings())
+        reward_group([EpisodeCost(reward=1.0, turns=1)], Multipliers(turns=0.1), *settings())
     with pytest.raises(ConfigError, match=r"reward\.overlong"):
         overlong_penalty(10, limit=100, buffer=0)
 

@@ -19,8 +19,8 @@ import torch
 from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
 from tacit.engine.request_state import RequestState
-from tacit.engine.silence import SilenceOdds
 from tacit.errors import EngineError
+from tacit.silence.conditioning import SilenceOdds
 from tacit.types import Choice
 from tests.helpers.tiny_models import tiny_model
 

@@ -10,16 +10,16 @@ from typing import Literal
 import pytest
 import torch
 
-from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.config import PolicyConfig
 from tacit.engine.forward import forward_of
 from tacit.engine.lora import adapter_parameters, add_adapter, switched_on
 from tacit.learn.batch import Row
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.policy import build_policies
 from tacit.learn.score import score
-from tacit.learn.silence import silence_logit
 from tacit.learn.update import Updater
-from tests.helpers.learn_parts import ids, log_p_of, make_choices, make_rows
+from tacit.silence.conditioning import silence_logit
+from tests.helpers.learn_parts import ids, log_p_of, make_choices, make_rows, make_updater
 from tests.helpers.tiny_models import tiny_model
 
 pytestmark = [
@@ -180,13 +180,5 @@ def test_the_choice_does_what_is_asked_in_half_precision(kind: Literal["lora", "
 def fresh_updater(kind: Literal["lora", "full"] = "full") -> Updater:
     loaded = tiny_model("llama", **WIDER)
     loaded.module.to("cuda", torch.bfloat16)
-    return Updater(
-        policy=build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind=kind), 0)["a"],
-        loss=LossConfig(),
-        silence=SilenceConfig(),
-        schedule=OptimizerConfig(learning_rate=1e-3, warmup_steps=0),
-        steps=4,
-        updates=1,
-        microbatch_tokens=512,
-        max_length=64,
-    )
+    policy = build_policies({"a": "a"}, {"a": loaded}, PolicyConfig(kind=kind), 0)["a"]
+    return make_updater(policy, microbatch_tokens=512)

@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 
-from tacit.config import LossConfig, OptimizerConfig, PolicyConfig, SilenceConfig
+from tacit.config import Config, PolicyConfig
 from tacit.engine.load import LoadedModel
-from tacit.learn.batch import Choice, Row
+from tacit.learn.batch import Row
 from tacit.learn.policy import Policy, build_policies
 from tacit.learn.score import score
 from tacit.learn.update import Updater
+from tacit.silence import ChoicePoint, open_silence
 from tests.helpers.tiny_models import tiny_model
 
 VOCAB = 290
@@ -34,18 +35,18 @@ def make_updater(
     loss: dict[str, Any] | None = None,
     silence: dict[str, Any] | None = None,
     optimizer: dict[str, Any] | None = None,
-    **settings: Any,
+    **train: Any,
 ) -> Updater:
-    policy = policy or make_policies(kind="full")["team"]
-    schedule = {"learning_rate": 1e-3, "warmup_steps": 0, **(optimizer or {})}
-    rest = {"steps": 10, "updates": 1, "microbatch_tokens": 10**6, "max_length": 16, **settings}
-    return Updater(
-        policy=policy,
-        loss=LossConfig(**(loss or {})),
-        silence=SilenceConfig(**(silence or {})),
-        schedule=OptimizerConfig(**schedule),
-        **rest,
+    config = Config.model_validate(
+        {
+            "loss": loss or {},
+            "silence": silence or {},
+            "optimizer": {"learning_rate": 1e-3, "warmup_steps": 0, **(optimizer or {})},
+            "train": {"steps": 10, "microbatch_tokens": 10**6, **train},
+        }
     )
+    policy = policy or make_policies(kind="full")["team"]
+    return Updater(policy, config, open_silence(config.silence, choosing=True), max_length=16)
 
 
 def ids(seed: int, length: int) -> tuple[int, ...]:
@@ -71,10 +72,12 @@ def make_rows(count: int = 8, *, policy: str = "team", **changed: Any) -> list[R
     ]
 
 
-def make_choices(policy: Policy, prompts: list[tuple[int, ...]], gain: float) -> list[Choice]:
+def make_choices(policy: Policy, prompts: list[tuple[int, ...]], gain: float) -> list[ChoicePoint]:
     """Choices as an engine would have seen them: log p under the policy's present weights."""
     return [
-        Choice(policy=policy.name, prompt_ids=prompt, marker_ids=MARKER, log_p=log_p, gain=gain)
+        ChoicePoint(
+            policy=policy.name, prompt_ids=prompt, marker_ids=MARKER, log_p=log_p, gain=gain
+        )
         for prompt, log_p in zip(prompts, log_p_of(policy, prompts), strict=True)
     ]
 

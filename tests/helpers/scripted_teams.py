@@ -5,7 +5,7 @@ from typing import Any
 
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.scripted import Script, ScriptedEngine
-from tacit.rollout import Job, play_episode
+from tacit.rollout.play import Job, play_episode
 from tacit.team.roster import Roster, build_roster
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Task

@@ -15,7 +15,7 @@ from tacit.cli.training import run_training
 from tacit.config import Config, ModelConfig
 from tacit.config.file import parse_config
 from tacit.engine.factory import open_engine
-from tacit.rollout import Job, play_all
+from tacit.rollout.play import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import build_roster
 from tacit.team.team import Setting
@@ -85,7 +85,7 @@ def lines(path: Path) -> list[Any]:
 
 async def test_it_is_trained(module: ModuleType, tmp_path: Path) -> None:
     config = small(module.config(2))
-    result = await run_training(config, tmp_path / "run", as_json=True)
+    result = await run_training(config, tmp_path / "run")
     assert result["steps"] == 2 and result["teams"]["trained"]["failed"] == 0
     steps = [line for line in lines(tmp_path / "run" / "metrics.jsonl") if "train/ratio" in line]
     assert len(steps) == 2 and any(line["train/gradient_norm"] > 0 for line in steps)

@@ -104,7 +104,7 @@ async def test_training_against_it_is_training_against_the_model_itself(
         if where == "far":
             whole["models"] = {"far": behind(server).model_dump()}
             whole["team"]["agents"]["actor"]["model"] = "far"
-        await run_training(parse_config(whole), tmp_path / where, as_json=True)
+        await run_training(parse_config(whole), tmp_path / where)
         runs[where] = (tmp_path / where / "metrics.jsonl").read_text().splitlines()
     assert len(runs["near"]) == 4
     assert runs["far"] == runs["near"]

@@ -17,7 +17,7 @@ from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.load import LoadedModel, load_model
 from tacit.errors import ConfigError
-from tacit.learn.assemble import open_stage
+from tacit.learn.assemble import open_training
 from tacit.learn.loop import Trainer
 from tacit.learn.policy import Policy, build_policies
 from tacit.learn.score import score
@@ -147,14 +147,14 @@ def oddness(episode: Episode) -> float:
 
 
 async def test_a_team_trains_through_it(folder: Path, tmp_path: Path) -> None:
-    reward = {"parts": {"oddness": "test_vllm:oddness"}}
+    reward = {"parts": {"oddness": "tests.integration.test_vllm:oddness"}}
     config = config_of(folder, train={"steps": 3, "evaluate_every": 0}, reward=reward)
     run = RunFolder.check(tmp_path / "run", config)
     lines: list[dict[str, float]] = []
-    async with open_stage(config) as stage:
-        trainer = Trainer(stage, run, on_step=lines.append)
+    async with open_training(config) as made:
+        trainer = Trainer(made, run, on_step=lines.append)
         await trainer.train()
-        versions = [engine.version for engine in stage.trained_engines]
+        versions = [engine.version for engine in made.trained_engines]
     assert versions == [3]
     steps = [line for line in lines if "train/engine_gap" in line]
     assert len(steps) == 3

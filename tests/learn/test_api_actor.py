@@ -75,22 +75,21 @@ async def test_a_capped_run_stops_at_a_checkpoint_and_goes_on_to_the_same_end(
 ) -> None:
     server = serve()
     free, capped = tmp_path / "free", tmp_path / "capped"
-    await run_training(config(server, tmp_path), free, as_json=True)
-    told = json.loads(capsys.readouterr().out)
+    told = await run_training(config(server, tmp_path), free)
     whole = spent(config(server, tmp_path), free)
     assert told["spend"]["money"] == pytest.approx(whole) and told["dropped"] == 0
-    assert told["spend"]["models"][0]["served"] == ["far fp_1"]
+    assert told["spend"]["models"][0]["served"] == ("far fp_1",)
     assert sum(told["teams"]["trained"]["changed"].values()) == 4
 
     asked = len(server.asked)
-    await run_training(config(server, tmp_path), free, as_json=True)
+    await run_training(config(server, tmp_path), free)
     assert len(server.asked) == asked, "a finished run pays for nothing again"
 
     stops, cap = [], 0.0
     while not (capped / "summary.json").exists():
         cap += whole / 5
         try:
-            await run_training(config(server, tmp_path, cap), capped, as_json=True)
+            await run_training(config(server, tmp_path, cap), capped)
         except SpendCap as reason:
             assert f"of {cap:g} EUR are spent" in str(reason)
             stops.append(spent(config(server, tmp_path), capped) - cap)
@@ -106,7 +105,7 @@ async def test_the_budget_check_before_training_is_within_the_cap(
 ) -> None:
     server = serve()
     with pytest.raises(SpendCap, match="larger spend_cap goes on"):
-        await run_training(config(server, tmp_path, cap=1e-3), tmp_path / "run", as_json=True)
+        await run_training(config(server, tmp_path, cap=1e-3), tmp_path / "run")
     assert len(server.asked) == 1, "the first answer shows what the others would cost"
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"cache", "spend.jsonl"}
 
@@ -122,11 +121,11 @@ async def test_an_evaluation_stops_within_what_is_under_way(
         whole[section] |= values
     short = parse_config(whole | {"spend_cap": 50.0})
     with pytest.raises(SpendCap, match=r"larger spend_cap goes on"):
-        await run_evaluation(short, tmp_path / "run", as_json=True)
+        await run_evaluation(short, tmp_path / "run")
     over = spent(short, tmp_path / "run") - 50.0
     assert 0 <= over <= 4 * 7
     played = len(server.asked)
-    await run_evaluation(parse_config(whole | {"spend_cap": 1e6}), tmp_path / "run", as_json=True)
+    await run_evaluation(parse_config(whole | {"spend_cap": 1e6}), tmp_path / "run")
     assert len(server.asked) == 60 > played
 
 
@@ -138,8 +137,7 @@ async def test_lost_episodes_are_counted_and_their_siblings_learn(
         return failure(400, "cannot answer that") if unlucky else by_hash(sent)
 
     told_to = config(serve(lossy), tmp_path, silence={"exploration": "none"})
-    await run_training(told_to, tmp_path / "run", as_json=True)
-    told = json.loads(capsys.readouterr().out)
+    told = await run_training(told_to, tmp_path / "run")
     lines = [line for line in metrics(tmp_path / "run") if "reward/total" in line]
     dropped = (tmp_path / "run/episodes/dropped.jsonl").read_text().splitlines()
     kept = (tmp_path / "run/episodes/train.jsonl").read_text().splitlines()
@@ -164,10 +162,10 @@ async def test_a_server_that_dies_stops_the_run_with_its_words_and_loses_nothing
     whole = config(server, tmp_path).model_dump(mode="json")
     whole["models"]["far"] |= manners
     with pytest.raises(RunError, match="out of memory, restarting"):
-        await run_training(parse_config(whole), run, as_json=True)
+        await run_training(parse_config(whole), run)
     kept = Checkpoints(run / "checkpoints").step("last")
     answered = -(10**9)
-    await run_training(parse_config(whole), run, as_json=True)
+    await run_training(parse_config(whole), run)
     assert kept is not None and Checkpoints(run / "checkpoints").step("last") == 3
 
 
@@ -176,7 +174,7 @@ async def test_a_wrong_key_stops_at_once_and_is_written_nowhere(
 ) -> None:
     server = serve(lambda sent: failure(401, f"Incorrect API key provided: {KEY}"))
     with pytest.raises(Refused, match=r"Incorrect API key provided: \*\*\*"):
-        await run_training(config(server, tmp_path), tmp_path / "run", as_json=True)
+        await run_training(config(server, tmp_path), tmp_path / "run")
     assert len(server.asked) <= 16, "at most what was under way"
     assert all(header["authorization"] == f"Bearer {KEY}" for header in server.headers)
 
@@ -184,7 +182,7 @@ async def test_a_wrong_key_stops_at_once_and_is_written_nowhere(
 async def test_neither_key_nor_url_of_the_environment_reaches_the_folder(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    await run_training(config(serve(), tmp_path), tmp_path / "run", as_json=True)
+    await run_training(config(serve(), tmp_path), tmp_path / "run")
     files = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
     assert len(files) > 8
     assert not [file for file in files if KEY.encode() in file.read_bytes()]
@@ -196,7 +194,7 @@ async def test_the_hint_free_answer_is_asked_once_a_task(
     server = serve()
     solo = {"solo": {"topology": "solo", "agents": {"actor": {"model": "far", "max_tokens": 16}}}}
     told_to = config(server, tmp_path, teams=solo, train_tasks={"limit": 2})
-    await run_training(told_to, tmp_path / "run", as_json=True)
+    await run_training(told_to, tmp_path / "run")
     asked = [json.dumps(sent["messages"]) for sent in server.asked]
     assert len(asked) == len(set(asked)), "a greedy Actor hears no question twice"
     bare = [one for one in asked if "hint" not in one]
@@ -214,8 +212,7 @@ async def test_a_critics_drafts_are_asked_for_online_and_once_a_task(
         "agents": {"actor": {"max_tokens": 16}, "critic": {"max_tokens": 32, "trained": True}},
     }
     told_to = config(server, tmp_path, team=team, train_tasks={"limit": 2})
-    await run_training(told_to, tmp_path / "run", as_json=True)
-    told = json.loads(capsys.readouterr().out)
+    told = await run_training(told_to, tmp_path / "run")
     asked = [json.dumps(sent["messages"]) for sent in server.asked]
     drafts = [one for one in asked if "Solution so far" not in one]
     assert len(drafts) == len(set(drafts)) == 2 + 4
@@ -233,7 +230,7 @@ async def test_a_changed_model_is_said(
         calls += 1
         return completion(r"\boxed{1}", system_fingerprint="fp_new" if calls > 5 else "fp_old")
 
-    await run_training(config(serve(rotating), tmp_path), tmp_path / "run", as_json=True)
+    await run_training(config(serve(rotating), tmp_path), tmp_path / "run")
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("now answers as `served-model-0613 fp_new`") == 1
 

@@ -5,11 +5,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from tacit.learn.batch import LEAST_SHARED as LEAST
-from tacit.learn.batch import SPREAD, Choice, Row, bundle, microbatches, split
+from tacit.learn.batch import LEAST_SHARED as LEAST, SPREAD, Row, bundle, microbatches, split
+from tacit.silence import ChoicePoint
 from tests.helpers.learn_parts import (
     MARKER,
     ids,
@@ -33,8 +32,10 @@ def row(sequence: int, context: int | None = None, *, prompt: int = 3, output: i
     )
 
 
-def choice(prompt: int = 3) -> Choice:
-    return Choice(policy="team", prompt_ids=ids(1, prompt), marker_ids=MARKER, log_p=-1.0, gain=0.1)
+def choice(prompt: int = 3) -> ChoicePoint:
+    return ChoicePoint(
+        policy="team", prompt_ids=ids(1, prompt), marker_ids=MARKER, log_p=-1.0, gain=0.1
+    )
 
 
 def test_rows_of_a_sequence_or_a_choice_stay_together() -> None:
@@ -57,7 +58,7 @@ def test_width_is_the_longest_row_markers_included() -> None:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[list[Row], list[Choice]]:
+def batches(draw: st.DrawFn) -> tuple[list[Row], list[ChoicePoint]]:
     count = draw(st.integers(1, 12))
     choices = [choice(draw(st.integers(1, 30))) for _ in range(draw(st.integers(0, 4)))]
     contexts = st.none() | st.integers(0, len(choices) - 1) if choices else st.none()
@@ -75,7 +76,7 @@ def batches(draw: st.DrawFn) -> tuple[list[Row], list[Choice]]:
 
 @given(batches(), st.integers(1, 400))
 def test_every_row_once_nothing_parted_and_no_wider_than_allowed(
-    batch: tuple[list[Row], list[Choice]], tokens: int
+    batch: tuple[list[Row], list[ChoicePoint]], tokens: int
 ) -> None:
     rows, choices = batch
     bundles = bundle(rows, choices)

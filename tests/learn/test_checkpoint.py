@@ -56,14 +56,14 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["lora", "full"])
 def test_what_is_loaded_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     updaters = trained(kind=kind)
-    updaters["team"].chooser.missed = -1.5
+    updaters["team"].step.missed = -1.5
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(7, {"position": 21, "best": None}, updaters)
     fresh = trained(0, kind=kind)
     state = checkpoints.load(7, fresh)
     assert (state["step"], state["position"], state["best"]) == (7, 21, None)
     assert fresh["team"].taken == updaters["team"].taken == 2
-    assert fresh["team"].chooser.missed == updaters["team"].chooser.missed == -1.5
+    assert fresh["team"].step.missed == updaters["team"].step.missed == -1.5
     assert moved(weights_of(updaters["team"].policy), fresh["team"].policy) == 0.0
     for _ in range(2):
         for one in (updaters["team"], fresh["team"]):

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.economy.reward import Multipliers, RewardSettings
-from tacit.learn.advantage import Difficulty
-from tacit.learn.arms import PRIOR_PLAYS, Played
-from tacit.learn.credit import Batch, CreditSettings, credit
+from tacit.config import Config, SilenceConfig
+from tacit.economy.group import Group
+from tacit.economy.reward import Multipliers
+from tacit.learn.credit import Batch, Credit, weighted_mean
 from tacit.learn.metrics import empty_share, step_metrics
-from tacit.learn.silence import ChoiceSettings, choice_step
+from tacit.silence import open_silence
+from tacit.silence.arms import PRIOR_PLAYS, Arms
+from tacit.silence.step import choice_step
 from tacit.types import Call, Choice, Episode, Grade, Stop, Usage
 
 PROMPT, MARKER = (7, 8, 9), (1, 2)
@@ -56,20 +58,37 @@ def episode(reward: float, *calls: Call, sample: int = 0, task: str = "t") -> Ep
     )
 
 
-def group(*spoken: Episode, silent: tuple[Episode, ...] = (), task: str = "t") -> Played:
-    return Played(task_id=task, level="easy", spoken=spoken, silent=silent)
+def group(*spoken: Episode, silent: tuple[Episode, ...] = (), task: str = "t") -> Group:
+    return Group(task_id=task, level="easy", episodes=spoken, silent=silent)
 
 
 def judged(
-    *played: Played,
+    *played: Group,
     roles: dict[str, str] = ROLES,
     lambda_tokens: float = 0.0,
-    gate: Any = "success",
-    **settings: Any,
+    advantage: str = "grpo",
+    sequence: str = "message",
+    user_parts: Any = None,
+    **silence: Any,
 ) -> Batch:
-    reward = RewardSettings(budget_tokens=10.0, gate=gate)
-    multipliers = Multipliers(tokens=lambda_tokens)
-    return credit(played, roles, multipliers, CreditSettings(reward=reward, **settings))
+    """By `arms` where there is a silent arm, by `floor` where a floor is given."""
+    arms = any(one.silent for one in played)
+    exploration = "arms" if arms else "floor" if "floor" in silence else "none"
+    config = Config.model_validate(
+        {
+            "budget": {"tokens": 10.0},
+            "silence": {"exploration": exploration, **silence},
+            "train": {"advantage": advantage},
+            "loss": {"sequence": sequence},
+        }
+    )
+    credit = Credit(
+        config=config,
+        silence=open_silence(config.silence, choosing=True),
+        roles=roles,
+        user_parts=user_parts or {},
+    )
+    return credit(played, Multipliers(tokens=lambda_tokens))
 
 
 def test_a_role_is_compared_where_it_spoke_and_an_episode_counts_once() -> None:
@@ -115,7 +134,8 @@ def test_groups_are_apart_unless_the_baseline_is_the_whole_batch() -> None:
     hard = group(*(episode(0.0, call("hinter"), task="hard") for _ in range(2)), task="hard")
     apart = judged(easy, hard)
     assert [row.advantage for row in apart.rows] == [0.0] * 4
-    assert [one.difficulty for one in apart.groups] == [Difficulty.TOO_EASY, Difficulty.TOO_HARD]
+    dead = step_metrics(apart.groups, open_silence(SilenceConfig(), choosing=False))
+    assert (dead["groups/too_easy"], dead["groups/too_hard"]) == (0.5, 0.5)
     assert [row.advantage > 0 for row in judged(easy, hard, advantage="batch").rows] == [
         True,
         True,
@@ -131,7 +151,7 @@ def test_cost_enters_the_reward_of_those_who_solved() -> None:
         episode(0.0, call("hinter", 20), call("actor", 5)),
     )
     (credited,) = judged(played, lambda_tokens=0.1, advantage="dr_grpo").groups
-    totals = [part.total for part in credited.spoken]
+    totals = [part.total for part in credited.rewards]
     assert totals == pytest.approx([1 - 0.1 * 25 / 10, 1 - 0.1 * 10 / 10, 0.0])
     mean = sum(totals) / 3
     assert credited.advantages["hinter"] == pytest.approx([t - mean for t in totals])
@@ -213,7 +233,7 @@ def test_lucky_plays_do_not_outweigh_a_price_that_counts_in_full() -> None:
     )
     batch = judged(played, lambda_tokens=1 / 6)
     gain = torch.tensor([one.gain for one in batch.choices])
-    step = choice_step(torch.tensor(0.5), gain, ChoiceSettings(coefficient=2.0))
+    step = choice_step(torch.tensor(0.5), gain, SilenceConfig(coefficient=2.0))
     assert gain.mean() < 0 and step.mean() < 0
     assert gain[0] > gain[6]
 
@@ -295,7 +315,9 @@ def test_a_policy_that_chooses_well_scores_what_it_would() -> None:
         silent=(quiet(1.0, sure, first), quiet(0.0, 1e-9, other)),
     )
     batch = judged(played)
-    assert step_metrics(batch.groups)["accuracy/policy"] == pytest.approx(1.0)
+    assert step_metrics(batch.groups, Arms(SilenceConfig()))["accuracy/policy"] == pytest.approx(
+        1.0
+    )
     assert batch.groups[0].tokens == pytest.approx((2 + 4 + 8 + 4) / 2)
 
 
@@ -372,6 +394,11 @@ def test_a_floored_episode_weighs_the_product_of_its_choices() -> None:
     assert credited.tokens == pytest.approx((6 * ratio + 3 * 1.0) / (ratio + 1.0))
 
 
+def test_weighted_means_by_hand() -> None:
+    assert weighted_mean([100, 300], [0.2, 1.8]) == pytest.approx((20 + 540) / 2)
+    assert weighted_mean([100, 300], [0.0, 0.0]) == 200, "of silence that became certain"
+
+
 def test_free_choice_has_no_weights_and_silence_is_a_row_as_any_other() -> None:
     free = silence(Choice.FREE, 0.3)
     batch = judged(group(episode(1.0, free), episode(0.0, call("hinter"))), floor=0.2)
@@ -405,7 +432,7 @@ def test_parts_of_the_users_own_are_added() -> None:
     played = group(episode(1.0, call("hinter", 3)), episode(1.0, call("hinter", 5)))
     parts = {"short": lambda e: 0.1 * (e.usage.generated < 4)}
     (credited,) = judged(played, user_parts=parts, advantage="dr_grpo").groups
-    assert [part.total for part in credited.spoken] == pytest.approx([1.1, 1.0])
+    assert [part.total for part in credited.rewards] == pytest.approx([1.1, 1.0])
     assert credited.advantages["hinter"] == pytest.approx((0.05, -0.05))
 
 
@@ -422,7 +449,7 @@ def test_gdpo_sees_the_parts_apart() -> None:
 def test_step_metrics_by_hand() -> None:
     played = group(spoken(1.0, 0.25, 6), spoken(0.0, 0.25, 10), silent=(quiet(1.0, 0.25),))
     dead = group(spoken(0.0, 0.75, 6, (5, 5)), silent=(quiet(0.0, 0.75),), task="u")
-    numbers = step_metrics(judged(played, dead, lambda_tokens=0.1).groups)
+    numbers = step_metrics(judged(played, dead, lambda_tokens=0.1).groups, Arms(SilenceConfig()))
     assert numbers["accuracy/sampled"] == pytest.approx(1 / 3)
     assert numbers["accuracy/silent_arm"] == pytest.approx(0.5)
     assert numbers["accuracy/policy"] == pytest.approx((0.25 * 1.0 + 0.75 * 0.5 + 0.0) / 2)

@@ -10,7 +10,7 @@ import torch
 
 from tacit.cli.training import run_training
 from tacit.learn import advantage
-from tacit.learn.advantage import Advantages, Group
+from tacit.learn.advantage import Advantages, Rewards
 from tests.helpers.training_runs import tiny_config
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ async def rise(folder: Path) -> float:
             "save_episodes": False,
         },
     )
-    await run_training(config, folder, as_json=True)
+    await run_training(config, folder)
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     rewards = [line["reward/task"] for line in lines if "reward/task" in line]
     assert len(rewards) == STEPS
@@ -61,7 +61,7 @@ async def test_the_reward_rises(tmp_path: Path) -> None:
 async def test_with_the_sign_flipped_it_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def flipped(groups: Sequence[Group]) -> list[Advantages]:
+    def flipped(groups: Sequence[Rewards]) -> list[Advantages]:
         return [tuple(-value for value in values) for values in advantage.grpo(groups)]
 
     monkeypatch.setitem(advantage.ESTIMATORS, "grpo", flipped)

@@ -10,17 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from tacit.config import LossConfig
+from tacit.learn import loss as loss_module
 from tacit.learn.loss import (
     LOSSES,
     BatchSizes,
     LossInputs,
-    LossSettings,
     batch_sizes,
     k3,
 )
 from tacit.learn.loss_stats import bucket_names, merge_stats
 
-WIDE = LossSettings(clip_low=0.9, clip_high=9.0)
+WIDE = LossConfig(clip_low=0.9, clip_high=9.0)
 PER_SEQUENCE = ("gspo", "gspo_token", "luspo")
 
 
@@ -61,7 +62,7 @@ def ragged(seed: int, rows: int = 7, width: int = 9) -> LossInputs:
 
 
 def value_and_gradient(
-    name: str, x: LossInputs, settings: LossSettings, sizes: BatchSizes | None = None
+    name: str, x: LossInputs, settings: LossConfig, sizes: BatchSizes | None = None
 ) -> tuple[Tensor, Tensor]:
     loss = LOSSES[name](x, sizes or sizes_of(x), settings).loss
     return loss.detach(), torch.autograd.grad(loss, x.logprobs_BT)[0]
@@ -88,7 +89,7 @@ R = (math.exp(0.1), math.exp(0.3))
 )
 def test_hand_computed_losses(name: str, low: float, high: float, objective: float) -> None:
     x = two_rows()
-    settings = LossSettings(clip_low=low, clip_high=high, max_length=10)
+    settings = LossConfig(clip_low=low, clip_high=high, max_length=10)
     loss = LOSSES[name](x, sizes_of(x), settings).loss
     assert loss.item() == pytest.approx(-objective, rel=1e-12)
 
@@ -98,7 +99,7 @@ def test_the_upper_end_of_the_range_is_its_own(name: str, row: float) -> None:
     """Only the row with a positive advantage counts, and it is clipped from above."""
     high = {"dapo": 0.28, "gspo": 0.21}[name]
     x = two_rows(advantages=torch.tensor([1.0, 0.0], dtype=torch.float64))
-    loss = LOSSES[name](x, sizes_of(x), LossSettings(clip_low=0.2, clip_high=high)).loss
+    loss = LOSSES[name](x, sizes_of(x), LossConfig(clip_low=0.2, clip_high=high)).loss
     assert loss.item() == pytest.approx(-row / 3, rel=1e-12)
 
 
@@ -110,18 +111,19 @@ def test_gspo_gradient_by_hand() -> None:
 
 
 def test_a_clipped_sequence_has_no_gradient() -> None:
-    _, gradient = value_and_gradient("gspo", two_rows(), LossSettings(clip_low=0.1, clip_high=0.1))
+    _, gradient = value_and_gradient("gspo", two_rows(), LossConfig(clip_low=0.1, clip_high=0.1))
     assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-def test_length_aware_clip_widens_for_short_sequences() -> None:
+def test_length_aware_clip_widens_for_short_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     """ε·sqrt(8/2) = 2ε on the row of two tokens, ε·sqrt(8/1) on the row of one."""
-    settings = LossSettings(clip_low=0.05, clip_high=0.05, length_aware=True, length_ref=8)
+    monkeypatch.setattr(loss_module, "LENGTH_REF", 8)
+    settings = LossConfig(clip_low=0.05, clip_high=0.05, length_aware=True)
     x = two_rows()
     loss = LOSSES["gspo"](x, sizes_of(x), settings).loss.item()
     assert loss == pytest.approx(-((1 + 0.05 * 2) - (1 - 0.05 * math.sqrt(8))) / 2, rel=1e-12)
     token_level = LOSSES["grpo"](x, sizes_of(x), settings).loss.item()
-    off = replace(settings, length_aware=False)
+    off = settings.model_copy(update={"length_aware": False})
     assert token_level == LOSSES["grpo"](x, sizes_of(x), off).loss.item()
 
 
@@ -134,7 +136,7 @@ def test_kl_to_the_base_is_added_per_token() -> None:
     """Reference at −1.5 everywhere: d = −0.6, −0.8 in one row and −0.1 in the other."""
     x = two_rows(ref_logprobs_BT=torch.full((2, 2), -1.5, dtype=torch.float64))
     penalty = [math.exp(d) - d - 1 for d in (-0.6, -0.8, -0.1)]
-    loss = LOSSES["gspo"](x, sizes_of(x), replace(WIDE, kl=0.5)).loss.item()
+    loss = LOSSES["gspo"](x, sizes_of(x), WIDE.model_copy(update={"kl": 0.5})).loss.item()
     expected = -(S0 - S1) / 2 + 0.5 * ((penalty[0] + penalty[1]) / 2 + penalty[2]) / 2
     assert loss == pytest.approx(expected, rel=1e-12)
 
@@ -144,7 +146,7 @@ def test_mismatch_is_a_truncated_geometric_mean() -> None:
     gap = torch.tensor([[0.5, 1.5], [-0.2, 9.0]], dtype=torch.float64)
     x = two_rows()
     x = replace(x, engine_logprobs_BT=x.old_logprobs_BT - gap)
-    output = LOSSES["gspo"](x, sizes_of(x), replace(WIDE, mismatch_cap=2.0))
+    output = LOSSES["gspo"](x, sizes_of(x), WIDE.model_copy(update={"mismatch_cap": 2.0}))
     assert output.loss.item() == pytest.approx(-(2 * S0 - math.exp(-0.2) * S1) / 2, rel=1e-12)
     stats = merge_stats([output.stats])
     assert stats["mismatch_ratio"] == pytest.approx((math.e + math.exp(-0.2)) / 2)
@@ -162,7 +164,7 @@ def test_weights_multiply_the_advantage_and_not_the_ratio() -> None:
     weights = torch.tensor([0.5, 2.0], dtype=torch.float64)
     x = two_rows(weights_B=weights)
     scaled = two_rows(advantages=torch.tensor([0.5, -2.0], dtype=torch.float64))
-    narrow = LossSettings(clip_low=0.5, clip_high=0.21)
+    narrow = LossConfig(clip_low=0.5, clip_high=0.21)
     for name in LOSSES:
         for ours, theirs in zip(
             value_and_gradient(name, x, narrow),
@@ -183,7 +185,7 @@ def test_padding_has_exactly_no_gradient_and_eos_has_one(name: str, junk: float)
         for field in fields
     }
     per_token = torch.where(x.mask_BT, x.advantages[:, None], junk)
-    settings = replace(WIDE, kl=0.1, mismatch_cap=2.0)
+    settings = WIDE.model_copy(update={"kl": 0.1, "mismatch_cap": 2.0})
     clean_value, clean_gradient = value_and_gradient(name, x, settings)
     value, gradient = value_and_gradient(name, replace(x, advantages=per_token, **dirty), settings)
     torch.testing.assert_close(value, clean_value, rtol=1e-12, atol=0)
@@ -220,14 +222,14 @@ def test_at_ratio_one_every_loss_is_the_plain_policy_gradient(name: str) -> None
     }[name]
     plain = -(x.advantages[:, None] * x.logprobs_BT * x.mask_BT * per_token).sum()
     expected = torch.autograd.grad(plain, x.logprobs_BT)[0]
-    settings = LossSettings(clip_low=3e-4, clip_high=4e-4, max_length=50)
+    settings = LossConfig(clip_low=3e-4, clip_high=4e-4, max_length=50)
     _, gradient = value_and_gradient(name, x, settings)
     torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("spread", [3e-4, 0.05, 9.0])
 def test_gspo_token_equals_gspo_where_the_advantage_is_constant(spread: float) -> None:
-    settings = LossSettings(clip_low=min(spread, 0.9), clip_high=spread)
+    settings = LossConfig(clip_low=min(spread, 0.9), clip_high=spread)
     for seed in range(5):
         for ours, theirs in zip(
             value_and_gradient("gspo_token", ragged(seed), settings),
@@ -304,7 +306,7 @@ def test_loss_and_gradient_do_not_depend_on_the_micro_batches(
         silent_B=torch.tensor([False, True, False, False, True, False, False]),
     )
     x = replace(x, advantages=x.advantages.clone())
-    settings = LossSettings(
+    settings = LossConfig(
         clip_low=0.02, clip_high=0.03, length_aware=True, kl=0.1, mismatch_cap=1.05
     )
     sizes = sizes_of(x)
@@ -356,7 +358,7 @@ def test_clipping_is_counted_by_length_and_for_silence() -> None:
         sequence_B=torch.arange(2),
         silent_B=torch.tensor([True, False]),
     )
-    narrow = LossSettings(clip_low=0.2, clip_high=0.2)
+    narrow = LossConfig(clip_low=0.2, clip_high=0.2)
     by_sequence = merge_stats([LOSSES["gspo"](x, sizes_of(x), narrow).stats])
     assert by_sequence["clip_fraction"] == pytest.approx(0.5)
     assert by_sequence["clip_fraction/1-4"] == pytest.approx(1.0)
@@ -372,7 +374,7 @@ def test_clipping_is_counted_by_length_and_for_silence() -> None:
 
 def test_clipping_only_counts_on_the_side_where_it_bites() -> None:
     x = two_rows(advantages=torch.tensor([-1.0, 1.0], dtype=torch.float64))
-    narrow = LossSettings(clip_low=0.01, clip_high=0.01)
+    narrow = LossConfig(clip_low=0.01, clip_high=0.01)
     assert merge_stats([LOSSES["gspo"](x, sizes_of(x), narrow).stats])["clip_fraction"] == 0.0
 
 
@@ -458,7 +460,7 @@ def test_value_and_gradient_equal_those_of_trl(name: str, beta: float, corrected
         trainer = trl_trainer(name, beta, corrected, x.logprobs_BT, width)
         theirs = type(trainer)._compute_loss(trainer, None, inputs)
         expected = torch.autograd.grad(theirs, x.logprobs_BT)[0]
-        settings = LossSettings(
+        settings = LossConfig(
             clip_low=low,
             clip_high=high,
             kl=beta,

@@ -10,9 +10,9 @@ from tacit.engine import forward as scoring
 from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.learn.batch import Choice as ChoiceRow
 from tacit.learn.score import score
-from tacit.learn.silence import conditioned_logprobs, shared_prefix
+from tacit.silence import ChoicePoint
+from tacit.silence.conditioning import conditioned_logprobs, shared_prefix
 from tacit.types import ChatMessage, Choice
 from tests.helpers.learn_parts import EOS, MARKER, ids, make_policies, make_updater
 from tests.helpers.tiny_models import tiny_model
@@ -192,8 +192,8 @@ async def test_silence_with_any_end_is_one_event_to_engine_and_trainer() -> None
     assert whole > float(each.logprobs_BT.sum(-1).max()) + 0.01, "one end is all there is"
     assert done.silence_logprob == pytest.approx(whole, abs=1e-4)
     assert done.ids[:-1] == marker[:-1] and done.ids[-1] in (EOS, 0, 1)
-    choice = ChoiceRow(policy="team", prompt_ids=prompt, marker_ids=done.ids, log_p=0.0, gain=0.1)
-    (seen,) = make_updater(policy).chooser.present([choice], 1000)
+    choice = ChoicePoint(policy="team", prompt_ids=prompt, marker_ids=done.ids, log_p=0.0, gain=0.1)
+    (seen,) = make_updater(policy).step.present([choice])
     assert seen.log_p == pytest.approx(whole, abs=1e-4)
 
 

@@ -12,16 +12,16 @@ import torch
 from tacit.config import SilenceConfig
 from tacit.engine.load import LoadedModel
 from tacit.errors import RunError
-from tacit.learn import microbatch as scoring
-from tacit.learn import update as updating
-from tacit.learn.batch import Choice, Row, bundle
-from tacit.learn.choosing import _Descent
+from tacit.learn import microbatch as scoring, update as updating
+from tacit.learn.batch import Row, bundle
 from tacit.learn.loss import LossInputs
 from tacit.learn.microbatch import score_all
 from tacit.learn.policy import Policy, fingerprint
 from tacit.learn.score import score
-from tacit.learn.silence import ChoiceSettings, asked_change, silence_logit
 from tacit.learn.update import Updater
+from tacit.silence import ChoicePoint
+from tacit.silence.conditioning import silence_logit
+from tacit.silence.step import _Descent, asked_change
 from tests.helpers.learn_parts import (
     EOS,
     MARKER,
@@ -202,7 +202,7 @@ def test_micro_batches_scored_together_are_scored_as_each_alone() -> None:
     updater = make_updater(microbatch_tokens=30)
     rows = [replace(row, context=0 if i < 2 else None) for i, row in enumerate(make_rows(8))]
     choices = make_choices(updater.policy, [rows[0].prompt_ids], gain=0.3)
-    micros = updater._micros(rows, choices, bundle(rows, choices))
+    micros = updater._microbatches(rows, choices, bundle(rows, choices))
     widths = {max(len(row.output_ids) for row in micro.rows) for micro in micros}
     assert len(micros) > 2 and len(widths) > 1 and any(micro.choices for micro in micros)
     module, on = updater.policy.loaded.module, updater.policy.on
@@ -374,8 +374,7 @@ def test_p_as_a_whole_ends_where_the_gains_ask_it_to_be(kind: str) -> None:
         choices = make_choices(policy, PROMPTS, gain)
         logit = fmean(c.log_p - math.log(-math.expm1(c.log_p)) for c in choices)
         log_p = torch.tensor([c.log_p for c in choices])
-        settings = ChoiceSettings(coefficient=SilenceConfig().coefficient)
-        asked = asked_change(log_p, torch.full((3,), gain), settings)
+        asked = asked_change(log_p, torch.full((3,), gain), SilenceConfig())
         updater.update(spoken_rows(), choices, train_choice=True)
         assert mean_logit(policy) - logit == pytest.approx(float(asked.mean()), abs=0.25)
 
@@ -440,7 +439,7 @@ def test_a_context_that_is_no_number_stops_no_other() -> None:
     choices = make_choices(policy, PROMPTS, gain=0.5)
     lost = replace(choices[0], log_p=-math.inf)
     start = log_p_of(policy, PROMPTS)
-    make_updater(policy).chooser.step([lost, *choices[1:]], train=True, tokens=10**6)
+    make_updater(policy).step.take([lost, *choices[1:]], train=True)
     end = log_p_of(policy, PROMPTS)
     assert all(b > a for a, b in zip(start[1:], end[1:], strict=True))
 
@@ -495,7 +494,7 @@ def with_room_for(messages: int, refused: list[int], error: Exception = FULL[0])
     return small
 
 
-def twins(updates: int = 1) -> tuple[Updater, Updater, list[Row], list[Choice]]:
+def twins(updates: int = 1) -> tuple[Updater, Updater, list[Row], list[ChoicePoint]]:
     """Two like updaters, and four contexts for them, two messages and a marker each."""
     free, tight = (with_sgd(make_updater(updates=updates)) for _ in range(2))
     rows = [replace(row, context=i // 2) for i, row in enumerate(make_rows(8))]
@@ -519,7 +518,7 @@ def test_a_step_that_memory_is_too_small_for_is_taken_in_smaller_pieces(
     assert done.stats["entropy"] == pytest.approx(expected.stats["entropy"], rel=1e-4)
     for name, weight in free.policy.parameters.items():
         torch.testing.assert_close(tight.policy.parameters[name], weight, rtol=1e-4, atol=1e-6)
-    assert f"going on with micro-batches of {tight.microbatch_tokens} tokens" in caplog.text
+    assert f"going on with microbatches of {tight.tokens} tokens" in caplog.text
     refused.clear()
     tight.update(rows, choices, train_choice=True)
     assert not refused, "the next step is cut as small from the start"
@@ -529,7 +528,7 @@ def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     free, tight, rows, choices = twins()
     free.update(rows, choices, train_choice=True)
     refused: list[int] = []
-    monkeypatch.setattr("tacit.learn.choosing.score", with_room_for(1, refused))
+    monkeypatch.setattr("tacit.learn.choice_model.score", with_room_for(1, refused))
     tight.update(rows, choices, train_choice=True)
     assert refused == [4, 2, 2]
     for name, weight in free.policy.parameters.items():
@@ -537,16 +536,16 @@ def test_so_is_the_step_of_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_small_changes_of_a_choice_are_made_and_add_up() -> None:
-    updater, prompts = make_updater(), [ids(seed, 6) for seed in range(4)]
-    chooser, policy = updater.chooser, updater.policy
+    updater = make_updater(microbatch_tokens=512)
+    prompts, policy = [ids(seed, 6) for seed in range(4)], updater.policy
     for _ in range(36):  # into reach, by one at a time
-        chooser.step(make_choices(policy, prompts, gain=0.0), train=True, tokens=512)
+        updater.step.take(make_choices(policy, prompts, gain=0.0), train=True)
     before = logits_of(policy, prompts)
     assert min(before) > -3.3
     for _ in range(10):
         choices = make_choices(policy, prompts, gain=0.0)
-        small = [replace(one, gain=gain_for(one, 0.05, updater.silence)) for one in choices]
-        chooser.step(small, train=True, tokens=512)
+        small = [replace(one, gain=gain_for(one, 0.05, updater.config.silence)) for one in choices]
+        updater.step.take(small, train=True)
     assert fmean(logits_of(policy, prompts)) == pytest.approx(fmean(before) + 0.5, abs=0.2)
 
 
@@ -554,7 +553,7 @@ def logits_of(policy: Policy, prompts: list[tuple[int, ...]]) -> list[float]:
     return [silence_logit(torch.tensor(p)).item() for p in log_p_of(policy, prompts)]
 
 
-def gain_for(choice: Choice, change: float, silence: SilenceConfig) -> float:
+def gain_for(choice: ChoicePoint, change: float, silence: SilenceConfig) -> float:
     """What silence must gain there for logit p to be asked to change by so much."""
     p = math.exp(choice.log_p)
     weight = max(p * (1 - p), silence.least_weight)
@@ -572,8 +571,8 @@ def test_a_choice_is_learned_from_few_contexts_evenly_taken(
         looked.update(tuple(prompt) for prompt, _ in said)
         return score(module, said)
 
-    monkeypatch.setattr("tacit.learn.choosing.MOST", 3)
-    monkeypatch.setattr("tacit.learn.choosing.score", watched)
+    monkeypatch.setattr("tacit.silence.step.MOST", 3)
+    monkeypatch.setattr("tacit.learn.choice_model.score", watched)
     updater.update(make_rows(2), choices, train_choice=True)
     assert looked == {prompts[0], prompts[2], prompts[4]}
 
@@ -615,12 +614,11 @@ def test_a_further_step_of_the_choice_keeps_what_the_last_one_settled(
         logits = [silence_logit(torch.tensor(c.log_p)) for c in asked]
         gains = torch.tensor([c.gain for c in asked])
         old = torch.tensor([c.log_p for c in asked])
-        settings = ChoiceSettings(coefficient=SilenceConfig().coefficient)
-        wanted = torch.stack(logits) + asked_change(old, gains, settings)
+        wanted = torch.stack(logits) + asked_change(old, gains, SilenceConfig())
         with monkeypatch.context() as patched:
             if straight:
                 patched.setattr(_Descent, "_way", lambda self, downhill, _: list(downhill))
-            make_updater(policy).chooser.step(asked, train=True, tokens=10**6)
+            make_updater(policy).step.take(asked, train=True)
         now = silence_logit(torch.tensor(log_p_of(policy, prompts)))
         return float((wanted - now).square().mean())
 

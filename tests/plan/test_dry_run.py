@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tacit.cli.commands import run_evaluation
-from tacit.cli.dry_run import dry_run
 from tacit.cli.training import run_training
 from tacit.config import Config
 from tacit.config.file import load_config, parse_config
 from tacit.errors import ConfigError, SpendCap
+from tacit.plan.dry_run import dry_run
 from tacit.run.folder import RunFolder
 from tacit.run.opening import prices_of
 from tacit.run.spending import Purse
@@ -48,7 +48,7 @@ async def test_the_pocket_comparison_takes_what_was_foretold(
     told = await dry_run(config, training=False, as_json=True)
     assert json.loads(capsys.readouterr().out) == told
     assert not list(tmp_path.iterdir()), "nothing is written"
-    await run_evaluation(config, tmp_path / "run", as_json=True)
+    await run_evaluation(config, tmp_path / "run")
     real = tokens_of(tmp_path / "run")
     assert abs(told["tokens"] / real - 1) < 0.2
     assert told["sample"]["episodes"] == 3 * 16, "two teams, one of them without helpers too"
@@ -63,8 +63,8 @@ async def test_a_training_run_takes_what_was_foretold(tmp_path: Path, temperatur
     whole = tree(train=steps, teams=solo, budget={"tokens": 60})
     whole["team"]["agents"]["actor"]["temperature"] = temperature
     config = parse_config(whole)
-    told = await dry_run(config, training=True, as_json=True)
-    await run_training(config, tmp_path, as_json=True)
+    told = await dry_run(config, training=True)
+    await run_training(config, tmp_path)
     real = sum(
         usage["prompt"] + usage["generated"]
         for line in (tmp_path / "timing.jsonl").read_text().splitlines()
@@ -98,7 +98,7 @@ async def test_a_model_behind_a_url_is_priced_and_the_sample_paid(
     monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
     server = Server(by_hash)
     try:
-        told = await dry_run(far(server, tmp_path, spend_cap=5.0), training=False, as_json=False)
+        told = await dry_run(far(server, tmp_path, spend_cap=5.0), training=False)
         asked = len(server.asked)
     finally:
         server.stop()
@@ -122,7 +122,7 @@ async def test_the_sample_is_not_paid_beyond_the_cap(
     capped = far(server, tmp_path, spend_cap=1e-6, teams={"vote": vote, "again": vote})
     try:
         with pytest.raises(SpendCap, match="the spend cap is reached"):
-            await dry_run(capped, training=False, as_json=False)
+            await dry_run(capped, training=False)
         asked = len(server.asked)
     finally:
         server.stop()
@@ -139,16 +139,16 @@ async def test_what_a_run_has_spent_counts_in_its_dry_run(
     how: Any = {"training": False, "folder": run}
     answer: Any = {"model": "far", "served": "far", "fingerprint": "", "time": ""}
     try:
-        assert (await dry_run(config, as_json=True, **how))["within_cap"]
+        assert (await dry_run(config, **how))["within_cap"]
         purse.pay(Receipt(**answer, usage=Usage(prompt=4_999_000)))
-        assert not (await dry_run(config, as_json=False, **how))["within_cap"]
+        assert not (await dry_run(config, **how))["within_cap"]
         shown = " ".join(capsys.readouterr().out.split())
         assert "(0.001 of spend_cap 5 left)" in shown and "it will stop there" in shown
         asked = len(server.asked)
         purse.pay(Receipt(**answer, usage=Usage(prompt=1000)))
         before = (run / "spend.jsonl").read_bytes()
         with pytest.raises(SpendCap, match=r"5\.0000 of 5 USD are spent"):
-            await dry_run(config, as_json=True, **how)
+            await dry_run(config, **how)
     finally:
         server.stop()
     assert len(server.asked) == asked, "nothing is left for a sample"
@@ -173,8 +173,8 @@ async def test_what_training_refuses_is_refused_before(
     try:
         impossible = tiny(server, tmp_path, budget={"tokens": 1})
         for run in (
-            lambda: dry_run(impossible, training=True, as_json=True),
-            lambda: run_training(impossible, tmp_path / "run", as_json=True),
+            lambda: dry_run(impossible, training=True),
+            lambda: run_training(impossible, tmp_path / "run"),
         ):
             with pytest.raises(ConfigError, match=r"budget\.tokens"):
                 await run()
@@ -182,9 +182,9 @@ async def test_what_training_refuses_is_refused_before(
         fine = tiny(server, tmp_path, budget={"tokens": 60})
         for training in (True, False):
             with pytest.raises(ConfigError, match=r"another config \(seed differ\)"):
-                await dry_run(fine, training=training, as_json=True, folder=tmp_path / "other")
+                await dry_run(fine, training=training, folder=tmp_path / "other")
         with pytest.raises(ConfigError, match="has no checkpoint"):
-            await dry_run(fine, training=True, as_json=True, start=str(tmp_path / "other"))
+            await dry_run(fine, training=True, start=str(tmp_path / "other"))
     finally:
         server.stop()
 
@@ -199,17 +199,17 @@ async def test_the_sample_of_a_small_run_is_no_larger_than_the_run(
     config = config.model_copy(update={"spend_cap": 1e-6})
     free = config.model_copy(update={"spend_cap": None})
     try:
-        told = await dry_run(free, training=True, as_json=False)
+        told = await dry_run(free, training=True)
         sampled = len(server.asked)
-        await run_training(free, tmp_path / "run", as_json=True)
+        await run_training(free, tmp_path / "run")
         paid = len(server.asked) - sampled
         assert sampled <= paid
         assert told["parts"]["budget check"] > 0 and told["within_cap"]
         with pytest.raises(SpendCap):
-            await dry_run(config, training=True, as_json=False)
+            await dry_run(config, training=True)
         assert len(server.asked) == sampled + paid + 1
         with pytest.raises(ConfigError, match="is done after step 1"):
-            await dry_run(free, training=True, as_json=True, folder=tmp_path / "run")
+            await dry_run(free, training=True, folder=tmp_path / "run")
     finally:
         server.stop()
 
@@ -228,7 +228,7 @@ async def test_the_judge_is_paid_and_foretold(
         judge={"model": "far", "rubric": "Be right."},
     )
     try:
-        told = await dry_run(config, training=False, as_json=True)
+        told = await dry_run(config, training=False)
     finally:
         server.stop()
     assert told["models"]["far"]["calls"] == 80, "an answer and a mark for each of 40 tasks"

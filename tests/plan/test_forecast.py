@@ -4,9 +4,9 @@ from math import e
 
 import pytest
 
-from tacit.economy.forecast import FALL_STEPS, Part, Speed, forecast, talk_left
 from tacit.economy.ledger import Price, PriceTable
 from tacit.errors import ConfigError
+from tacit.plan.forecast import FALL_STEPS, Part, Speed, forecast, talk_left
 from tacit.types import Call, Episode, Stop, Usage
 
 

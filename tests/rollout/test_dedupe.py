@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
-from tacit.engine.dedupe import Once
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import EngineError
+from tacit.rollout.dedupe import Once
 from tacit.types import ChatMessage
 
 GREEDY = Request(

@@ -5,28 +5,29 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tacit.config import Config
 from tacit.config.file import parse_config
-from tacit.economy.reward import Multipliers, RewardSettings
+from tacit.economy.reward import Multipliers
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, RunError
 from tacit.grading import grade
-from tacit.learn.arms import otherwise
 from tacit.learn.assemble import check_training
-from tacit.learn.credit import CreditSettings, credit
+from tacit.learn.credit import Credit
 from tacit.learn.metrics import step_metrics
-from tacit.learn.rollouts import Player, make_player
 from tacit.learn.task_sampler import TaskSampler
 from tacit.learn.track import TRACKERS, Fan, check_trackers
+from tacit.rollout.groups import Player, choosing_roles, make_player
+from tacit.run.opening import is_greedy
+from tacit.silence import open_silence
+from tacit.silence.arms import alternatives
+from tacit.team.roster import Roster
 from tacit.team.team import Team
 from tacit.types import Choice, Message, Task
 from tests.helpers.scripted_teams import scripted
 
 Script = Callable[[Request], str]
-PLAIN = CreditSettings(reward=RewardSettings())
 
 
 def tasks(count: int) -> list[Task]:
@@ -36,6 +37,13 @@ def tasks(count: int) -> list[Task]:
     ]
 
 
+def player_of(roster: Roster, config: Config) -> Player:
+    assert config.team is not None
+    silence = open_silence(config.silence, choosing=bool(choosing_roles(config.team)))
+    fixed = {role for role in config.team.agents if is_greedy(config, config.team, role)}
+    return make_player(roster, grade, config, silence, fixed)
+
+
 def make(
     hint: Script | str = "add one", *, exploration: str = "arms", actor: Any = None, **train: Any
 ) -> Player:
@@ -43,23 +51,22 @@ def make(
     team = {"topology": "hint_actor", "agents": agents}
     tree = {"team": team, "silence": {"exploration": exploration}, "train": {"group": 3, **train}}
     config: Config = parse_config(tree)
-    assert config.team is not None
     said = hint if callable(hint) else (lambda request: hint)
     scripts = {"hinter": said, "actor": lambda request: r"\boxed{1}"}
     roster = scripted("hint_actor", scripts, **agents)
-    return make_player(roster, grade, config, config.team)
+    return player_of(roster, config)
 
 
 async def test_arms_play_a_group_that_speaks_and_one_that_is_silent() -> None:
     player = make()
     (one, two) = await player.play(tasks(2), step=1)
-    assert [len(one.spoken), len(one.silent)] == [3, 1]
+    assert [len(one.episodes), len(one.silent)] == [3, 1]
     assert (one.task_id, two.task_id) == ("t0", "t1")
-    assert all(episode.calls[0].choice is Choice.SPEAK for episode in one.spoken)
+    assert all(episode.calls[0].choice is Choice.SPEAK for episode in one.episodes)
     assert one.silent[0].calls[0].silent
-    assert len({episode.sample for episode in (*one.spoken, *one.silent)}) == 4
-    assert one.spoken[0].grade is not None and one.spoken[0].grade.right
-    assert two.spoken[0].grade is not None and not two.spoken[0].grade.right
+    assert len({episode.sample for episode in (*one.episodes, *one.silent)}) == 4
+    assert one.episodes[0].grade is not None and one.episodes[0].grade.right
+    assert two.episodes[0].grade is not None and not two.episodes[0].grade.right
 
 
 async def test_a_silent_arm_that_cannot_differ_is_played_once() -> None:
@@ -80,18 +87,17 @@ async def test_a_draft_that_all_episodes_share_is_computed_once_a_step() -> None
     config: Config = parse_config(
         {"team": team, "silence": {"exploration": "none"}, "train": {"group": 4}}
     )
-    assert config.team is not None
     said = count()
     scripts = {"critic": lambda request: f"remark {next(said)}", "actor": lambda r: r"\boxed{1}"}
     roster = scripted("critic_actor", scripts, **agents)
-    player = make_player(roster, grade, config, config.team)
+    player = player_of(roster, config)
     once: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
     # an engine of tokens: what it is asked is known by its ids
     once.encode = lambda messages: tuple(hash(m.content) for m in messages)
     for step in (1, 2):
         before = once.engine.calls
         (group,) = await player.play(tasks(1), step=step)
-        assert len(group.spoken) == 4
+        assert len(group.episodes) == 4
         assert once.engine.calls - before == 1 + 4, "a draft, and four revisions"
 
 
@@ -101,11 +107,10 @@ async def test_both_arms_go_through_the_same_drafts_where_those_are_drawn() -> N
     config: Config = parse_config(
         {"team": team, "silence": {"silent_samples": 3}, "train": {"group": 4}}
     )
-    assert config.team is not None
     said = count()
     scripts = {"critic": lambda r: "a remark", "actor": lambda r: rf"\boxed{{{next(said)}}}"}
     roster = scripted("critic_actor", scripts, **agents)
-    player = make_player(roster, grade, config, config.team)
+    player = player_of(roster, config)
     for agent in player.roster.agents:
         # engines of tokens: what they are asked is known by its ids
         engine: Any = agent.engine
@@ -113,12 +118,12 @@ async def test_both_arms_go_through_the_same_drafts_where_those_are_drawn() -> N
     seen = set()
     for step in (1, 2):
         (group,) = await player.play(tasks(1), step=step)
-        spoken = [next(c for c in e.calls if c.agent == "critic") for e in group.spoken]
+        spoken = [next(c for c in e.calls if c.agent == "critic") for e in group.episodes]
         silent = [next(c for c in e.calls if c.agent == "critic") for e in group.silent]
         assert all(call.silent for call in silent)
         assert [c.prompt_ids for c in silent] == [c.prompt_ids for c in spoken[:3]]
         seen |= {call.prompt_ids for call in spoken}
-        assert len({e.sample for e in (*group.spoken, *group.silent)}) == 4 + 3
+        assert len({e.sample for e in (*group.episodes, *group.silent)}) == 4 + 3
     assert len(seen) == 2 * 4, "drafts of their own in every episode and step"
 
 
@@ -133,7 +138,7 @@ async def test_where_the_rest_samples_the_silent_arm_is_played_several_times_ane
 async def test_without_arms_there_is_no_silent_arm(exploration: str, choice: str) -> None:
     (one,) = await make(exploration=exploration).play(tasks(1), step=1)
     assert one.silent == ()
-    assert {episode.calls[0].choice.value for episode in one.spoken} == {choice}
+    assert {episode.calls[0].choice.value for episode in one.episodes} == {choice}
 
 
 async def test_failed_episodes_are_in_no_group() -> None:
@@ -147,8 +152,8 @@ async def test_failed_episodes_are_in_no_group() -> None:
         return "add one"
 
     groups = await make(sometimes).play(tasks(3), step=1)
-    assert [len(group.spoken) for group in groups] == [2, 2, 2]
-    assert all(e.error is None and e.grade for g in groups for e in (*g.spoken, *g.silent))
+    assert [len(group.episodes) for group in groups] == [2, 2, 2]
+    assert all(e.error is None and e.grade for g in groups for e in (*g.episodes, *g.silent))
 
 
 def counting_words(player: Player) -> Player:
@@ -167,13 +172,13 @@ async def test_talk_that_overflows_a_prompt_stays_in_its_group_with_its_cost() -
         )
     )
     for group in await player.play(tasks(1), step=1) + await player.play(tasks(1), step=2):
-        assert [episode.overflowed for episode in group.spoken] == [True, False, False]
-        batch = credit([group], {"hinter": "hinter"}, Multipliers(), PLAIN)
-        (judged,) = batch.groups
-        assert [parts.task for parts in judged.spoken] == [0.0, 1.0, 1.0]
-        assert (judged.spoken[0].raw.tokens, judged.spoken[0].raw.turns) == (50, 1)
-        assert judged.tokens == pytest.approx((50 + 3 + 3) / 3)
-        assert step_metrics(batch.groups)["episodes/overflowed"] == 1
+        assert [episode.overflowed for episode in group.episodes] == [True, False, False]
+        credit = Credit(config=player.config, silence=player.silence, roles={"hinter": "hinter"})
+        credit([group], Multipliers())
+        assert [parts.task for parts in group.rewards] == [0.0, 1.0, 1.0]
+        assert (group.rewards[0].raw.tokens, group.rewards[0].raw.turns) == (50, 1)
+        assert group.tokens == pytest.approx((50 + 3 + 3) / 3)
+        assert step_metrics([group], player.silence)["episodes/overflowed"] == 1
 
 
 async def test_silence_is_compared_only_where_there_was_a_choice() -> None:
@@ -191,16 +196,16 @@ async def test_silence_is_compared_only_where_there_was_a_choice() -> None:
 
     scripts = {"critic": lambda r: "a remark", "actor": draft}
     roster = scripted("critic_actor", scripts, **agents)
-    player = counting_words(make_player(roster, grade, config, config.team))
+    player = counting_words(player_of(roster, config))
     # Both arms share the first two drafts; only the spoken one has a third.
     for long, over, chose in ((0, 0, 3), (1, 1, 2), (2, 2, 0), (3, 3, 0)):
         drafts[:] = ["blah " * 50] * long
         (group,) = await player.play(tasks(1), step=1)
-        assert sum(episode.overflowed for episode in group.spoken) == over
-        assert sum(any(c.agent == "critic" for c in e.calls) for e in group.spoken) == chose
+        assert sum(episode.overflowed for episode in group.episodes) == over
+        assert sum(any(c.agent == "critic" for c in e.calls) for e in group.episodes) == chose
         assert sum(episode.overflowed for episode in group.silent) == min(long, 2)
         chosen = {i for i, one in enumerate(group.silent) if not one.overflowed}
-        assert {i for other in otherwise(group) for i in other.plays} <= chosen
+        assert {i for _, plays in alternatives(group) for i in plays} <= chosen
 
 
 async def test_a_task_that_only_failed_is_left_out() -> None:
@@ -233,7 +238,7 @@ HELPERS = {role: {"trained": True, "silent": True} for role in ("left", "right")
     ("topology", "agents"),
     [
         ("dialogue", {"agent": {"count": 2, "trained": True}}),
-        ("test_learn_rollouts:two_helpers", {"actor": {}, **HELPERS}),
+        ("tests.rollout.test_groups:two_helpers", {"actor": {}, **HELPERS}),
     ],
 )
 def test_arms_are_refused_before_models_load_where_several_choose(

@@ -9,7 +9,7 @@ import pytest
 
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, EngineError, GradingError, Refused, RunError, SpendCap
-from tacit.rollout import Cap, Job, play_all, play_episode
+from tacit.rollout.play import Cap, Job, play_all, play_episode
 from tacit.team.team import Setting, Team
 from tacit.types import Episode, Grade, Message, Task
 from tests.helpers.scripted_teams import TASK, scripted
@@ -156,17 +156,17 @@ BROKEN = ["divides_by_zero", "divides_by_zero_together", "divides_by_zero_in_a_g
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_bug_in_a_topology_is_one_failed_episode_with_its_place(name: str) -> None:
-    roster = scripted(f"test_rollout:{name}", {"actor": lambda request: "x"})
+    roster = scripted(f"tests.rollout.test_play:{name}", {"actor": lambda request: "x"})
     episodes = await play_all(roster, jobs(10), concurrency=4)
     (broken,) = [episode for episode in episodes if episode.grade is None]
     assert broken.task_id == "sum/3" and broken.error is not None
-    said = r"TopologyError: test_rollout.py, line \d+: ZeroDivisionError: division by zero"
+    said = r"TopologyError: test_play.py, line \d+: ZeroDivisionError: division by zero"
     assert re.fullmatch(said, broken.error)
 
 
 async def test_a_topology_that_always_breaks_stops_early_and_says_why() -> None:
     heard: list[Episode] = []
-    roster = scripted("test_rollout:says_nothing", {"actor": ["x"]})
+    roster = scripted("tests.rollout.test_play:says_nothing", {"actor": ["x"]})
     with pytest.raises(RunError, match="must return the answering Message, not NoneType"):
         await play_all(roster, jobs(200), concurrency=1, on_episode=heard.append)
     assert len(heard) == 8
@@ -180,7 +180,9 @@ async def engine_fails_in_a_group(task: Task, team: Team) -> Message:
 
 
 async def test_an_engines_failure_is_its_own_though_the_topology_made_a_group_of_it() -> None:
-    roster = scripted("test_rollout:engine_fails_in_a_group", {"actor": [EngineError("gone")]})
+    roster = scripted(
+        "tests.rollout.test_play:engine_fails_in_a_group", {"actor": [EngineError("gone")]}
+    )
     episode = await play_episode(roster, jobs(1)[0])
     assert episode.error == "EngineError: actor: gone"
 

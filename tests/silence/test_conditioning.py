@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from tacit.engine.base import SilenceRule
-from tacit.engine.silence import (
+from tacit.engine.request_state import END_COUNTER, decide
+from tacit.engine.sampler import uniform
+from tacit.silence.conditioning import (
     SilenceOdds,
     along_marker,
     condition_on_speech,
-    decide,
     marker_odds,
     silence_odds,
 )
@@ -80,7 +81,7 @@ def test_silence_is_written_with_each_end_as_often_as_the_model_would() -> None:
     logp = markov(1)
     odds = odds_of(logp, (EOS, OTHER_END))
     n = 4000
-    drawn = [odds.silent(seed) for seed in range(n)]
+    drawn = [odds.silent(uniform(seed, END_COUNTER)) for seed in range(n)]
     for end, logprob in zip(odds.ends, odds.end_logprobs, strict=True):
         expected = math.exp(logprob - odds.logprobs[-1])
         share = sum(ids == (*MARKER, end) for ids, _ in drawn) / n

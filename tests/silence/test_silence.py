@@ -7,24 +7,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from tacit.learn.silence import (
-    REACH,
-    ChoiceSettings,
-    Warmup,
-    asked_change,
-    choice_loss,
-    choice_ratio,
-    choice_step,
-    choice_weight,
+from tacit.config import SilenceConfig
+from tacit.silence.conditioning import (
     conditioned_logprobs,
-    floor_weight,
-    floored,
     log_not_silent,
     shared_prefix,
     silence_logit,
-    step_warmup,
-    weighted_cost,
 )
+from tacit.silence.floor import Floor, choice_ratio, floored
+from tacit.silence.step import (
+    REACH,
+    STD_FLOOR,
+    asked_change,
+    choice_loss,
+    choice_step,
+    choice_weight,
+)
+from tacit.silence.warmup import Warmup, step_warmup
+from tacit.types import Call, Choice, Stop, Usage
+
+PLAIN = SilenceConfig(coefficient=1.0)
 
 
 def float64(*numbers: float) -> Tensor:
@@ -141,17 +143,17 @@ def test_conditioned_rows_of_any_width() -> None:
     ],
 )
 def test_choice_step_by_hand(p: float, gain: float, step: float) -> None:
-    result = choice_step(float64(p), float64(gain), ChoiceSettings()).item()
+    result = choice_step(float64(p), float64(gain), PLAIN).item()
     assert result == pytest.approx(step, rel=1e-9)
 
 
 def test_the_coefficient_scales_before_the_clip() -> None:
-    settings = ChoiceSettings(coefficient=0.5, clip=0.1)
+    settings = SilenceConfig(coefficient=0.5, clip=0.1)
     steps = choice_step(float64(0.5, 0.5), float64(0.04, 0.4), settings)
     assert steps.tolist() == pytest.approx([0.05, 0.1])
 
 
-FREE = ChoiceSettings(least_weight=0.0, clip=1e9)
+FREE = SilenceConfig(coefficient=1.0, least_weight=0.0, clip=1e9)
 GAINS = float64(0.3, -0.2, -0.5)
 """Silence pays in the first context, speaking in the others."""
 
@@ -170,13 +172,13 @@ def log_silence(parameters: Tensor) -> Tensor:
     return torch.log_softmax(features @ parameters, dim=-1)[:, 0]
 
 
-def choice_gradient(settings: ChoiceSettings) -> Tensor:
+def choice_gradient(settings: SilenceConfig) -> Tensor:
     """Of the objective, in units of reward."""
     parameters = shared_policy()[1].requires_grad_()
     log_p = log_silence(parameters)
     step = choice_step(log_p.exp().detach(), GAINS, settings)
     loss = choice_loss(log_p, log_p.detach(), step, choices=3)
-    return -torch.autograd.grad(loss, parameters)[0] * settings.std_floor * 3
+    return -torch.autograd.grad(loss, parameters)[0] * STD_FLOOR * 3
 
 
 def expectation_gradient(h: float = 1e-6) -> Tensor:
@@ -206,7 +208,7 @@ def test_the_floor_is_a_deliberate_departure_from_it() -> None:
     assert p[0] < 0.05 and p[2] > 0.95
     weights = choice_weight(p, GAINS, least=0.05)
     assert weights.tolist() == pytest.approx([0.05, float(p[1] * (1 - p[1])), 0.05])
-    floored = choice_gradient(ChoiceSettings(clip=1e9))
+    floored = choice_gradient(SilenceConfig(coefficient=1.0, clip=1e9))
     assert not torch.allclose(floored, expectation_gradient(), rtol=1e-2)
 
 
@@ -311,25 +313,37 @@ def test_choice_losses_of_micro_batches_add_up() -> None:
 )
 def test_floor_weights_by_hand(p: float, silent: bool, ratio: float) -> None:
     assert choice_ratio(p, floored(p, 0.1), silent) == pytest.approx(ratio)
-    assert floor_weight(p, floored(p, 0.1), silent) == pytest.approx(ratio)
+    assert Floor(SilenceConfig(floor=0.1)).weight(drawn(p, silent)) == pytest.approx(ratio)
 
 
-def test_floor_weights_are_at_most_two() -> None:
-    """The trainer's p of 0.5 against an engine that sampled with 0.1: a ratio of 5."""
-    assert choice_ratio(0.5, floored(0.02, 0.1), silent=True) == pytest.approx(5.0)
-    assert floor_weight(0.5, floored(0.02, 0.1), silent=True) == 2.0
+def drawn(p: float, silent: bool) -> Call:
+    return Call(
+        agent="a",
+        model="m",
+        messages=(),
+        text="",
+        stop=Stop.EOS,
+        usage=Usage(),
+        policy="team",
+        silent=silent,
+        choice=Choice.FLOOR,
+        silence_logprob=math.log(p),
+    )
+
+
+def test_floor_weights_are_at_most_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A p of 0.5 against an engine that sampled with 0.1: a ratio of 5."""
+    assert choice_ratio(0.5, 0.1, silent=True) == pytest.approx(5.0)
+    monkeypatch.setattr("tacit.silence.floor.floored", lambda p, floor: 0.1)
+    assert Floor(SilenceConfig()).weight(drawn(0.5, silent=True)) == 2.0
 
 
 def test_floor_weights_make_the_behaviour_average_to_the_policy() -> None:
     """Σ b(choice)·π/b = Σ π = 1."""
-    p, floor = 0.03, 0.1
-    b = floored(p, floor)
-    assert b * floor_weight(p, b, True) + (1 - b) * floor_weight(p, b, False) == pytest.approx(1.0)
-
-
-def test_weighted_costs_by_hand() -> None:
-    assert weighted_cost([100, 300], [0.2, 1.8]) == pytest.approx((20 + 540) / 2)
-    assert weighted_cost([100, 300], [0.0, 0.0]) == 200, "of silence that became certain"
+    p, floor = 0.03, Floor(SilenceConfig(floor=0.1))
+    b = floored(p, 0.1)
+    weights = [floor.weight(drawn(p, silent)) for silent in (True, False)]
+    assert b * weights[0] + (1 - b) * weights[1] == pytest.approx(1.0)
 
 
 def test_warm_up_ends_after_its_steps_at_the_latest() -> None:
@@ -376,7 +390,7 @@ def test_warm_up_counts_steps_where_nobody_can_be_silent() -> None:
 @pytest.mark.parametrize(("gain", "owed"), [(-0.4, None), (0.0, None), (0.4, None), (0.4, -0.3)])
 def test_what_is_asked_for_is_within_reach(logit: float, gain: float, owed: float | None) -> None:
     log_p = torch.nn.functional.logsigmoid(float64(logit))
-    settings = ChoiceSettings()
+    settings = PLAIN
     step = choice_step(log_p.exp(), float64(gain), settings).item() if owed is None else owed
     change = asked_change(log_p, float64(gain), settings, owed=owed).item()
     wanted = min(max(logit + step, -REACH), REACH) - logit

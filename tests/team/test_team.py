@@ -99,7 +99,7 @@ async def test_neither_seeds_nor_order_depend_on_which_strand_is_faster() -> Non
                 await asyncio.sleep(0)
             return said
 
-        episode = await play(scripted("test_team:two_chains", {"actor": script}))
+        episode = await play(scripted("tests.team.test_team:two_chains", {"actor": script}))
         return [(call.text, seeds[call.text]) for call in episode.calls]
 
     left, right = await transcript("left"), await transcript("right")
@@ -110,7 +110,7 @@ async def test_neither_seeds_nor_order_depend_on_which_strand_is_faster() -> Non
 
 
 async def test_nothing_asked_together_is_no_message() -> None:
-    await play(scripted("test_team:asks_nobody", {"actor": ["x"]}))
+    await play(scripted("tests.team.test_team:asks_nobody", {"actor": ["x"]}))
 
 
 async def asks_nobody(task: Task, team: Team) -> Message:
@@ -284,7 +284,7 @@ async def returns_text(task: Task, team: Team) -> str:
 
 
 async def test_a_topology_that_returns_no_message_is_told_so() -> None:
-    roster = scripted("test_team:returns_text", {"actor": ["x"]})
+    roster = scripted("tests.team.test_team:returns_text", {"actor": ["x"]})
     said = "it must return the answering Message, not str"
     assert (await play(roster)).error == f"TopologyError: returns_text: {said}"
 
@@ -296,11 +296,13 @@ async def asks_a_scout(task: Task, team: Team) -> Message:
 
 async def test_a_helper_of_an_own_role_is_not_told_how_to_answer() -> None:
     scripts = {"scout": ["add"], "judge_of_it": ["42"]}
-    roster = scripted("test_team:asks_a_scout", scripts, scout={"silent": True})
+    roster = scripted("tests.team.test_team:asks_a_scout", scripts, scout={"silent": True})
     helper, answers = (await play(roster)).calls
     assert TASK.instruction not in system(helper) and PARTS["hinter"] in system(helper)
     assert TASK.instruction in system(answers)
-    told = scripted("test_team:asks_a_scout", scripts, scout={"silent": True, "system": "Scout."})
+    told = scripted(
+        "tests.team.test_team:asks_a_scout", scripts, scout={"silent": True, "system": "Scout."}
+    )
     assert system((await play(told)).calls[0]).startswith("Scout. ")
 
 
@@ -311,7 +313,7 @@ async def with_options(task: Task, team: Team, depth: int, style: str = "dry") -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"team.options: test_team:with_options needs `depth: …`"),
+        ({}, r"team.options: tests.team.test_team:with_options needs `depth: …`"),
         ({"depth": "two"}, r"team.options.depth: input should be a valid integer, got 'two'"),
         ({"depth": 0}, r"team.options.depth: must be at least 1, got 0"),
         ({"depth": 1, "stile": "x"}, r"team.options.stile: .* did you mean `style`\?"),
@@ -321,7 +323,9 @@ def test_options_are_held_against_the_functions_own_signature(
     options: dict[str, Any], message: str
 ) -> None:
     config = TeamConfig(
-        topology="test_team:with_options", agents={"actor": AgentConfig()}, options=options
+        topology="tests.team.test_team:with_options",
+        agents={"actor": AgentConfig()},
+        options=options,
     )
     with pytest.raises(ConfigError, match=message):
         check_team(config)
@@ -405,7 +409,7 @@ async def test_a_prompt_that_the_topology_itself_made_too_long_is_no_wrong_answe
     pocket: LocalEngine,
 ) -> None:
     config = TeamConfig(
-        topology="test_team:long_winded",
+        topology="tests.team.test_team:long_winded",
         agents={"actor": AgentConfig(max_input_tokens=60, max_tokens=8)},
     )
     episode = await play(build_roster(config, {"actor": pocket}), SUM)
@@ -427,7 +431,7 @@ async def hint_to_three(task: Task, team: Team) -> Message:
 
 async def test_what_was_asked_together_with_an_overflow_is_counted(pocket: LocalEngine) -> None:
     config = TeamConfig(
-        topology="test_team:hint_to_three",
+        topology="tests.team.test_team:hint_to_three",
         agents={
             "hinter": AgentConfig(),
             "actor": AgentConfig(max_tokens=8),

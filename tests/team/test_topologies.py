@@ -313,12 +313,12 @@ async def test_calls_are_kept_in_the_order_they_were_asked_whoever_is_faster() -
     fast = {"a": 0, "b": 0, "c": 0}
     for turns in (fast, {"a": 9, "b": 5, "c": 1}, {"a": 2, "b": 9, "c": 4}):
         scripts = {role: slow_first(turns) for role in "abc"}
-        roster = scripted("test_topologies:all_at_once", scripts, **agents)
+        roster = scripted("tests.team.test_topologies:all_at_once", scripts, **agents)
         assert [call.agent for call in (await play(roster)).calls] == ["a", "b", "c"]
 
 
 async def all_at_once(task: Task, team: object) -> Message:
-    """A topology of a user's own, named in a config as `test_topologies:all_at_once`."""
+    """A topology of a user's own, named in a config as `tests.team.test_topologies:all_at_once`."""
     said = await team.together(*(getattr(team, role).ask(task.question) for role in "abc"))
     return said[-1]
 

@@ -17,8 +17,8 @@ from tacit.config import ModelConfig
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.chat import Chat
 from tacit.engine.factory import open_engine
-from tacit.engine.silence import condition_on_speech, silence_odds
 from tacit.errors import ConfigError, EngineError, PromptTooLong
+from tacit.silence.conditioning import condition_on_speech, silence_odds
 from tacit.types import Choice, Stop
 from tacit.vllm.engine import ServedModel, VllmEngine
 from tacit.vllm.server import Drawn, Export

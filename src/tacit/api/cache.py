@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.engine.base import Completion
-from tacit.engine.dedupe import OneAtATime
+from tacit.rollout.dedupe import KeyedLock
 from tacit.types import MOST_TOKENS, Stop, Usage
 
 _START = b'{"key": "'
@@ -28,7 +28,7 @@ class AnswerCache:
         self._path = path
         self._places: dict[str, int] = {}
         self._read_to = 0
-        self.turns = OneAtATime()
+        self.turns = KeyedLock()
         """For who asks: whoever comes second with the same key finds the first's answer."""
 
     def get(self, key: str) -> Completion | None:

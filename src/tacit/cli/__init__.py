@@ -10,7 +10,7 @@ from enum import StrEnum
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -19,6 +19,8 @@ from tacit.errors import ConfigError, TacitError
 
 if TYPE_CHECKING:
     from tacit.config import Config
+
+T = TypeVar("T")
 
 app = typer.Typer(
     add_completion=False,
@@ -76,18 +78,7 @@ def evaluate(
     checkpoint: Which = "best",
 ) -> None:
     """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
-    from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
-    from tacit.config.file import load_config
-
-    config = load_config(source, overrides or ())
-    if config.team is None:
-        raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
-    trained = checkpoint_of(source, checkpoint)
-    folder = out or measured_in(source, config.name, trained, "eval")
-    if dry:
-        return _dry_run(config, as_json=as_json, trained=trained, folder=folder, alone=True)
-    how: dict[str, Any] = {"as_json": as_json, "details": details, "trained": trained}
-    _await(run_evaluation(config, folder, alone=True, **how))
+    _measure("eval", source, overrides, out, checkpoint, as_json, details, dry)
 
 
 @app.command()
@@ -101,15 +92,33 @@ def compare(
     checkpoint: Which = "best",
 ) -> None:
     """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
-    from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
-    from tacit.config.file import load_config
+    _measure("compare", source, overrides, out, checkpoint, as_json, details, dry)
 
-    config = load_config(source, overrides or ())
+
+def _measure(
+    what: str,
+    source: str,
+    overrides: list[str] | None,
+    out: Path | None,
+    checkpoint: str,
+    as_json: bool,
+    details: bool,
+    dry: bool,
+) -> None:
+    from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
+    from tacit.cli.tables import show_result
+    from tacit.config.file import load_config
+    from tacit.run.folder import RunFolder
+
+    config, alone = load_config(source, overrides or ()), what == "eval"
+    if alone and config.team is None:
+        raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     trained = checkpoint_of(source, checkpoint)
-    folder = out or measured_in(source, config.name, trained, "compare")
+    folder = out or measured_in(source, config.name, trained, what)
     if dry:
-        return _dry_run(config, as_json=as_json, trained=trained, folder=folder)
-    _await(run_evaluation(config, folder, as_json=as_json, details=details, trained=trained))
+        return _dry_run(config, as_json=as_json, trained=trained, folder=folder, alone=alone)
+    result = _await(run_evaluation(config, folder, alone=alone, trained=trained))
+    show_result(result, RunFolder(folder), as_json=as_json, details=details)
 
 
 @app.command()
@@ -126,8 +135,10 @@ def train(
     dry: DryRun = False,
 ) -> None:
     """Train a team; the same command, or the run folder in its place, goes on where it stopped."""
-    from tacit.cli.commands import finished, folder_of, show_result, trained_run
+    from tacit.cli.commands import finished, folder_of, trained_run
+    from tacit.cli.tables import show_result
     from tacit.config.file import load_config
+    from tacit.run.folder import RunFolder
 
     config = load_config(source, overrides or ())
     folder = out or folder_of(source, config.name)
@@ -135,19 +146,14 @@ def train(
         start = source  # a trained run stands for its weights, here as in every command
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
-    from tacit.run.folder import RunFolder
-
     run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
-    if (
-        start is None
-        and (result := finished(run, config, teams))
-        and (result.get("stopped") or result.get("steps") == config.train.steps)
-    ):
-        return show_result(result, run, as_json=as_json, details=details)
-    from tacit.cli.training import run_training  # after the config, which answers at once
+    result = finished(run, config, teams) if start is None else None
+    if not (result and (result.get("stopped") or result.get("steps") == config.train.steps)):
+        from tacit.cli.training import run_training  # after the config, which answers at once
 
-    how: dict[str, Any] = {"as_json": as_json, "details": details, "start": start}
-    _await(run_training(config, folder, **how))
+        result = _await(run_training(config, folder, start))
+    if "paused" not in result:
+        show_result(result, run, as_json=as_json, details=details)
 
 
 @app.command()
@@ -182,10 +188,12 @@ def play(
     answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
 ) -> None:
     """Show one conversation as it happens."""
-    from tacit.cli.commands import run_play, trained_run
+    from tacit.cli.commands import play_once, trained_run
+    from tacit.cli.tables import show_call, show_played
     from tacit.config.file import load_config
 
-    _await(run_play(load_config(source, overrides or ()), question, answer, trained_run(source)))
+    config, run = load_config(source, overrides or ()), trained_run(source)
+    show_played(_await(play_once(config, question, answer, run, show_call)), answer)
 
 
 @app.command()
@@ -288,7 +296,7 @@ def tasks(
     topologies: Annotated[bool, typer.Option("--topologies", help="List topologies.")] = False,
 ) -> None:
     """List the task sets, or count one and show samples of it."""
-    from tacit.cli.commands import list_tasks, list_topologies, show_tasks
+    from tacit.cli.listing import list_tasks, list_topologies, show_tasks
 
     if topologies:
         list_topologies()
@@ -301,7 +309,7 @@ def tasks(
 @app.command()
 def recipes() -> None:
     """List the recipes that come with the package."""
-    from tacit.cli.commands import list_recipes
+    from tacit.cli.listing import list_recipes
 
     list_recipes()
 
@@ -337,6 +345,7 @@ def init(
 
 
 RINGS = {
+    "plan": "tacit.plan.dry_run",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
     "serve": "tacit.serve.serving",
@@ -349,31 +358,29 @@ def _ring(name: str) -> Any:
 
 
 def _dry_run(config: "Config", *, training: bool = False, **how: Any) -> None:
-    from tacit.cli.dry_run import dry_run
-
-    _await(dry_run(config, training=training, **how))
+    _await(_ring("plan").dry_run(config, training=training, **how))
 
 
 class _Stopped(Exception):
     """Ctrl-C or SIGTERM, told apart because typer would end without a word."""
 
 
-def _await(work: Coroutine[Any, Any, Any]) -> None:
+def _await(work: Coroutine[Any, Any, T]) -> T:
     try:
-        asyncio.run(_until_terminated(work))
+        return asyncio.run(_until_terminated(work))
     except KeyboardInterrupt:
         raise _Stopped(signal.SIGINT) from None
     except asyncio.CancelledError:
         raise _Stopped(signal.SIGTERM) from None
 
 
-async def _until_terminated(work: Coroutine[Any, Any, Any]) -> None:
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
     """SIGTERM cancels the work, as Ctrl-C does already."""
     me = asyncio.current_task()
     assert me is not None
     with suppress(NotImplementedError):  # not on Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
-    await work
+    return await work
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """What people see: tables, progress and conversations in the terminal."""
 
+import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,9 +22,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from tacit.errors import RunError
 from tacit.evaluation.helper_effects import Changed
 from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
+from tacit.run.folder import RunFolder
 from tacit.types import Call, Episode, Grade
 
 out = Console(markup=False, emoji=False, highlight=False)
@@ -384,7 +388,42 @@ def show_call(call: Call) -> None:
     out.print(Text.assemble((call.agent, "bold cyan"), tokens, said))
 
 
-def show_grade(grade: Grade, reference: str) -> None:
+def show_played(episode: Episode, reference: str | None) -> None:
+    """What came of one conversation; graded where there is a reference."""
+    if episode.error:
+        raise RunError(f"the episode failed: {episode.error}")
+    if reference is not None and episode.grade:
+        _show_grade(episode.grade, reference)
+    usage = episode.usage
+    out.print(f"{usage.generated} tokens generated, {usage.prompt} read", style="dim")
+
+
+def _show_grade(grade: Grade, reference: str) -> None:
     verdict = ("right", "green") if grade.right else ("wrong", "red")
     read = f"read {grade.answer!r}, " if grade.answer else ""
     out.print(Text.assemble(verdict, f": {read}reference {reference!r}"))
+
+
+def show_result(result: Mapping[str, Any], run: RunFolder, *, as_json: bool, details: bool) -> None:
+    """Print a run's summary.json, for people or for programs."""
+    if as_json:
+        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    print_result(result, run.path, details=details)
+    if result.get("best_step"):
+        _before_after(run, result["best_step"])
+
+
+def _before_after(run: RunFolder, best: int) -> None:
+    """The first task that training mended, as a conversation before and after."""
+    first = {episode.task_id: episode for episode in run.episodes("eval-000000")}
+    for episode in run.episodes(f"eval-{best:06d}"):
+        old = first.get(episode.task_id)
+        if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
+            continue
+        for title, one in (("before", old), ("after", episode)):
+            out.print(f"\n{title} training: {one.calls[0].messages[-1].content}")
+            for call in one.calls:
+                show_call(call)
+        return

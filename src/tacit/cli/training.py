@@ -1,29 +1,14 @@
 """`tacit train`: train, then compare the trained team with the untrained one and the baselines."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from tacit.cli.commands import show_result
 from tacit.cli.live import step_display
-from tacit.cli.tables import (
-    EpisodeBar,
-    episode_progress,
-    err,
-    note,
-)
+from tacit.cli.tables import EpisodeBar, episode_progress, err, note
 from tacit.config import Config
 from tacit.errors import ConfigError
-from tacit.evaluation.measure import (
-    compare,
-    evaluate_team,
-    evaluate_without,
-    frontier,
-    summarise,
-)
-from tacit.evaluation.statistics import Paired
-from tacit.learn.assemble import Stage, check_training, open_stage, spread
+from tacit.evaluation.teams import Measured, Measurement
+from tacit.learn.assemble import Assembly, check_training, open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.loop import Trainer
 from tacit.learn.state import State
@@ -32,28 +17,13 @@ from tacit.learn.weights import Weights
 from tacit.run.folder import Request, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat
 from tacit.run.spending import Purse
-from tacit.types import Episode
 
 
-async def run_training(
-    config: Config,
-    folder: Path,
-    *,
-    as_json: bool,
-    details: bool = False,
-    start: str | None = None,
-) -> dict[str, Any]:
-    """Train (or go on training) in a run folder; print and write the summary."""
-    result = await train_run(config, folder, start)
-    if "paused" not in result:
-        show_result(result, RunFolder(folder), as_json=as_json, details=details)
-    return result
+async def run_training(config: Config, folder: Path, start: str | None = None) -> dict[str, Any]:
+    """Train, or go on training, in a run folder; write and return the summary.
 
-
-async def train_run(config: Config, folder: Path, start: str | None = None) -> dict[str, Any]:
-    """`run_training` without the tables: its progress is shown, its summary written and returned.
-
-    A new run begins with the weights that `start` names; see `Weights.find`.
+    A new run begins with the weights that `start` names; see `Weights.find`. A run that was asked
+    to stop is `paused` and has no summary yet.
     """
     run, weights = check_run(config, folder, start)
     with run.held():
@@ -106,13 +76,13 @@ def _origin(folder: Path, checkpoint: str) -> Weights:
 
 async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dict[str, Any]:
     purse = Purse(run, prices_of(config), config.spend_cap)
-    async with open_stage(config, purse.account(note)) as stage:
-        _say_what(stage)
+    async with open_training(config, purse.account(note)) as made:
+        _say_what(made)
         for request in get_args(Request):
             run.take(request)  # what was asked of an earlier process
         with step_display(config) as on_step:
             trainer = Trainer(
-                stage, run, on_step=on_step, on_note=note,
+                made, run, on_step=on_step, on_note=note,
                 pause=lambda: run.take("stop"), cap=purse.cap(), start=weights,
             )  # fmt: skip
             state = await trainer.train()
@@ -121,49 +91,8 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
             return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
-        episodes, without = await _played(stage, run, state, purse)
-        return _finish(stage, run, state, episodes, without, purse)
-
-
-async def _played(
-    stage: Stage, run: RunFolder, state: State, purse: Purse
-) -> tuple[dict[str, list[Episode]], list[Episode]]:
-    """The held-out episodes of every team that is compared, and the team's without its helpers."""
-    config, tasks = stage.config, stage.test_tasks
-    assert state.best is not None
-    how: Any = {"seed": config.seed, "grader": stage.grader, "cap": purse.cap()}
-    episodes = {"untrained": list(run.episodes("eval-000000"))}
-    with episode_progress() as progress:
-        for name, team in config.teams.items():
-            common = (name, seat(team, stage.engines), tasks, config.evaluation, run)
-            bar = EpisodeBar(progress, name, len(tasks) * config.evaluation.samples)
-            episodes[name] = await evaluate_team(*common, **how, on_episode=bar.add)
-    episodes["trained"] = list(run.episodes(f"eval-{state.best['step']:06d}"))
-    helpers = helpers_of(config, stage.team)
-    return episodes, await evaluate_without(
-        "team", stage.roster, tasks, config.evaluation, run, helpers, **how
-    )
-
-
-def _finish(
-    stage: Stage,
-    run: RunFolder,
-    state: State,
-    episodes: Mapping[str, Sequence[Episode]],
-    without: Sequence[Episode],
-    purse: Purse,
-) -> dict[str, Any]:
-    config, tasks = stage.config, stage.test_tasks
-    prices, helpers = prices_of(config), helpers_of(config, stage.team)
-    own = ("untrained", "trained")
-    summaries = [
-        summarise(
-            name, some, tasks, config.evaluation, prices, without if name in own else (), helpers
-        )
-        for name, some in episodes.items()
-    ]
-    trained_against, paired = _tests(episodes, config)
-    result: dict[str, Any] = {
+        compared = await _compared(made, run, state, purse)
+    result = {
         "name": config.name,
         "seed": config.seed,
         "steps": state.step,
@@ -174,37 +103,43 @@ def _finish(
         "lambdas": {name: dual.value for name, dual in state.duals.items()},
         "dropped": state.dropped,
         "spend": purse.to_json(),
-        "teams": {summary.team: summary.to_json() for summary in summaries},
-        "frontier": frontier(summaries),
-        "compared_with": next(iter(config.teams), None),
-        "paired": {n: asdict(t) if t else None for n, t in paired.items()},
-        "trained_compared_with": {n: asdict(t) if t else None for n, t in trained_against.items()},
+        **compared,
     }
     run.write_json("summary.json", result)
     return result
 
 
-def _tests(
-    episodes: Mapping[str, Sequence[Episode]], config: Config
-) -> tuple[dict[str, Paired | None], dict[str, Paired | None]]:
-    """The trained team against each of the others, and those against the first baseline."""
-    others = [name for name in episodes if name != "trained"]
-    first = next(iter(config.teams), None)
-    return (
-        {n: compare(episodes[n], episodes["trained"], config.evaluation) for n in others},
-        {
-            name: compare(episodes[first], episodes[name], config.evaluation)
-            for name in others
-            if first is not None and name != first
-        },
-    )
+async def _compared(made: Assembly, run: RunFolder, state: State, purse: Purse) -> dict[str, Any]:
+    """The trained team beside the untrained one and the baselines, on the held-out tasks."""
+    config = made.config
+    assert state.best is not None
+    with episode_progress() as progress:
+        measurement = Measurement(
+            config=config,
+            run=run,
+            tasks=made.test_tasks,
+            prices=prices_of(config),
+            grader=made.grader,
+            cap=purse.cap(),
+            listen=lambda name, total: EpisodeBar(progress, name, total).add,
+        )
+        teams = {"untrained": Measured(measurement.played("eval-000000"))}
+        for name, team in config.teams.items():
+            teams[name] = await measurement.team(name, seat(team, made.engines))
+        teams["trained"] = Measured(measurement.played(f"eval-{state.best['step']:06d}"))
+        helpers = helpers_of(config, made.team)
+        without = await measurement.without("team", made.roster, helpers)
+    for name in ("untrained", "trained"):
+        teams[name] = Measured(teams[name].episodes, helpers, without)
+    return measurement.compared_with_trained(teams, next(iter(config.teams), None))
 
 
-def _say_what(stage: Stage) -> None:
-    weights = ", ".join(f"{name} {count:,}" for name, count in spread(stage).items())
-    leaks = f" ({stage.dropped_leaks} held-out ones dropped)" if stage.dropped_leaks else ""
+def _say_what(made: Assembly) -> None:
+    counts = {n: sum(w.numel() for w in p.parameters.values()) for n, p in made.policies.items()}
+    weights = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    leaks = f" ({made.dropped_leaks} held-out ones dropped)" if made.dropped_leaks else ""
     err.print(
-        f"training {stage.team.topology}: {len(stage.train_tasks)} tasks{leaks}, "
-        f"{stage.config.train.steps} steps of {stage.config.train.tasks_per_step} × "
-        f"{stage.config.train.group} episodes; weights that learn: {weights}"
+        f"training {made.team.topology}: {len(made.train_tasks)} tasks{leaks}, "
+        f"{made.config.train.steps} steps of {made.config.train.tasks_per_step} × "
+        f"{made.config.train.group} episodes; weights that learn: {weights}"
     )

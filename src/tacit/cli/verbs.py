@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from tacit.cli.commands import (
     checkpoint_of,
-    evaluate_run,
     folder_of,
     measured_in,
     play_once,
+    run_evaluation,
     trained_run,
 )
 from tacit.config import Config
@@ -32,12 +32,12 @@ def train(source: Source, *overrides: str, out: Path | str | None = None) -> dic
 
     Example: train("pocket-hint", "train.steps=40", out="runs/mine")["teams"]["trained"]
     """
-    from tacit.cli.training import train_run
+    from tacit.cli.training import run_training
 
     config, name = _read(source, overrides)
     folder = Path(out) if out else folder_of(name, config.name)
     fork = trained_run(name) and Path(name).resolve() != folder.resolve()
-    return _finish(train_run(config, folder, name if fork else None))
+    return _finish(run_training(config, folder, name if fork else None))
 
 
 def evaluate(
@@ -75,7 +75,7 @@ def _measure(
 ) -> dict[str, Any]:
     trained = checkpoint_of(name, checkpoint)
     folder = Path(out) if out else measured_in(name, config.name, trained, what)
-    return _finish(evaluate_run(config, folder, trained=trained, alone=what == "eval"))
+    return _finish(run_evaluation(config, folder, trained=trained, alone=what == "eval"))
 
 
 def _read(source: Source, overrides: tuple[str, ...]) -> tuple[Config, str]:

@@ -162,7 +162,7 @@ class RewardConfig(Section):
 
     shape: Literal["linear", "one_sided", "multiplicative", "priced"] = "linear"
     gate: Literal["success", "group", "always"] = "success"
-    cap: PositiveFloat = 0.5
+    cap: Share = 0.5
     repetition: NonNegativeFloat = 0.0
     """λ_rep, the weight of repeated 4-grams."""
     alpha: NonNegativeFloat = 0.0
@@ -171,6 +171,12 @@ class RewardConfig(Section):
     """DAPO's soft overlong shaping over the last so many tokens of a message's cap; 0 is off."""
     parts: dict[str, str] = {}
     """Parts of your own: name → `module:function` of an episode, added to R."""
+
+    @model_validator(mode="after")
+    def _a_factor_needs_success(self) -> "RewardConfig":
+        if self.shape == "multiplicative" and self.gate != "success":
+            raise ValueError("shape `multiplicative` scales r itself: set reward.gate to `success`")
+        return self
 
 
 class BudgetConfig(Section):
@@ -187,9 +193,18 @@ class BudgetConfig(Section):
     """λ_tok at the start (dual) or throughout (fixed)."""
     weight_turns: NonNegativeFloat = 0.0
 
+    def limit(self, name: str) -> float | None:
+        """The budget of tokens, turns or money."""
+        limit: float | None = getattr(self, name)
+        return limit
+
+    def start(self, name: str) -> float:
+        """λ at the start, and throughout where it is fixed."""
+        return {"tokens": self.weight_tokens, "turns": self.weight_turns}.get(name, 0.0)
+
 
 class SilenceConfig(Section):
-    """How the choice to speak goes on being tried; see learn/silence.py."""
+    """How the choice to speak goes on being tried; see silence/."""
 
     exploration: Literal["arms", "floor", "none"] = "arms"
     floor: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1

@@ -1,7 +1,7 @@
 """Multipliers that hold a budget: dual ascent on the price λ of what an episode costs.
 
 Tokens and turns (or money) each have one. Pure: the state goes in, the next state comes out. Not
-covered: measuring the policy's expected cost (`learn.silence`), charging it (`reward`).
+covered: measuring the policy's expected cost (`learn.credit`), charging it (`reward`).
 
     λ ← clip(λ + η·(C/B − 1), 0, λ_max)
 
@@ -13,25 +13,11 @@ budgets as in CLAUSE (arXiv 2509.21035).
 import math
 from dataclasses import dataclass
 
+from tacit.config import BudgetConfig
 from tacit.errors import ConfigError
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DualSettings:
-    """One budget and how its multiplier moves."""
-
-    name: str
-    """tokens, turns or money: what messages call it."""
-    budget: float
-    rate: float = 0.005
-    """η."""
-    ceiling: float = 1.0
-    """λ_max."""
-    start: float = 0.0
-    """λ at the start, and throughout where `fixed`."""
-    fixed: bool = False
-    patience: int = 50
-    """Steps at the ceiling, over the budget, before it is called not reachable."""
+PATIENCE = 50
+"""Steps at the ceiling, over the budget, after which it is called not reachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,39 +30,43 @@ class Dual:
     """Whether it has not begun yet: nothing is charged while the team warms up."""
 
 
-def start_dual(settings: DualSettings, *, warming: bool = False) -> Dual:
-    """The first state."""
-    if not settings.budget > 0:
-        raise ConfigError(f"budget.{settings.name} must be above 0, got {settings.budget}")
-    return Dual(warming=True) if warming else Dual(value=settings.start)
+def open_duals(config: BudgetConfig, *, warming: bool = False) -> dict[str, Dual]:
+    """The first multiplier of each budget that is set."""
+    return {
+        name: Dual(warming=True) if warming else Dual(value=config.start(name))
+        for name in ("tokens", "turns", "money")
+        if config.limit(name) is not None
+    }
 
 
-def step_dual(dual: Dual, cost: float, settings: DualSettings, *, warming: bool = False) -> Dual:
+def step_dual(
+    name: str, dual: Dual, cost: float, config: BudgetConfig, *, warming: bool = False
+) -> Dual:
     """The state for the next step, given the policy's expected cost C in this one.
 
     `warming` says whether the next step still belongs to the warm-up.
     """
-    if not math.isfinite(cost):
-        raise ValueError(f"the expected cost in {settings.name} is {cost}")
+    budget, start = config.limit(name), config.start(name)
+    if not math.isfinite(cost) or budget is None:
+        raise ValueError(f"the expected cost in {name} is {cost}, its budget {budget}")
     if warming:
         return Dual(warming=True)
-    if settings.fixed:
-        return Dual(value=settings.start)
-    before = settings.start if dual.warming else dual.value
-    value = before + settings.rate * (cost / settings.budget - 1.0)
-    value = min(max(value, 0.0), settings.ceiling)
-    in_vain = value == settings.ceiling and cost > settings.budget
+    if config.control == "fixed":
+        return Dual(value=start)
+    before = start if dual.warming else dual.value
+    value = min(max(before + config.rate * (cost / budget - 1.0), 0.0), config.ceiling)
+    in_vain = value == config.ceiling and cost > budget
     return Dual(value=value, at_ceiling=dual.at_ceiling + 1 if in_vain else 0)
 
 
-def unreachable(dual: Dual, settings: DualSettings) -> str | None:
+def unreachable(name: str, dual: Dual, config: BudgetConfig) -> str | None:
     """The sentence that says so when the price is at its ceiling and the budget still exceeded."""
-    if dual.at_ceiling < settings.patience:
+    if dual.at_ceiling < PATIENCE:
         return None
     return (
-        f"budget not reachable: λ_{settings.name} has been at its ceiling {settings.ceiling:g} for "
-        f"{dual.at_ceiling} steps and the cost is still above budget.{settings.name} = "
-        f"{settings.budget:g}; raise the budget or budget.ceiling"
+        f"budget not reachable: λ_{name} has been at its ceiling {config.ceiling:g} for "
+        f"{dual.at_ceiling} steps and the cost is still above budget.{name} = "
+        f"{config.limit(name):g}; raise the budget or budget.ceiling"
     )
 
 

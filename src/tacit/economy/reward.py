@@ -14,12 +14,9 @@ clipped: clipped costs are equal, so nothing pushes them down while the multipli
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+from tacit.config import BudgetConfig, RewardConfig
 from tacit.errors import ConfigError
-
-Gate = Literal["success", "group", "always"]
-Shape = Literal["linear", "one_sided", "multiplicative", "priced"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,33 +53,6 @@ class Multipliers:
     repetition: float = 0.0
     free: bool = False
     """Nothing is charged, whatever the shape: the team warms up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewardSettings:
-    """How cost enters R. A budget may be missing where its λ is 0."""
-
-    budget_tokens: float | None = None
-    budget_turns: float | None = None
-    budget_money: float | None = None
-    """The budget of the token part where the shape is `priced`."""
-    cap: float = 0.5
-    gate: Gate = "success"
-    shape: Shape = "linear"
-    alpha: float = 0.0
-    """multiplicative: R = r / (1 + α·T/T̄), in the place of λ_tok·T/B_tok."""
-
-    def __post_init__(self) -> None:
-        for name in ("budget_tokens", "budget_turns", "budget_money"):
-            budget = getattr(self, name)
-            if budget is not None and not budget > 0:
-                raise ConfigError(f"{name.replace('_', '.')} must be above 0, got {budget}")
-        if not 0 < self.cap < 1:
-            raise ConfigError(f"reward.cap must lie between 0 and 1, got {self.cap}")
-        if self.shape == "multiplicative" and self.gate != "success":
-            raise ConfigError(
-                "reward.shape `multiplicative` scales r itself: set reward.gate to `success`"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,17 +97,24 @@ def mixture(outcomes: Sequence[tuple[float, RewardParts]]) -> RewardParts:
 
 
 def reward_group(
-    episodes: Sequence[EpisodeCost], multipliers: Multipliers, settings: RewardSettings
+    episodes: Sequence[EpisodeCost],
+    multipliers: Multipliers,
+    reward: RewardConfig,
+    budget: BudgetConfig,
 ) -> tuple[RewardParts, ...]:
-    """R of each episode of one group, in parts. Under `arms` the group holds both arms."""
-    costs = [_costs(e, multipliers, settings, _mean_tokens(episodes)) for e in episodes]
+    """R of each episode of one group, in parts, both arms together where there are two.
+
+    A budget may be missing where its λ is 0.
+    """
+    mean = sum(e.tokens for e in episodes) / len(episodes) if episodes else 0.0
+    costs = [_costs(e, multipliers, reward, budget, mean) for e in episodes]
     totals = [sum(cost.values()) for cost in costs]
-    gates = _gates([e.reward for e in episodes], settings)
-    if settings.shape == "multiplicative":
+    gates = _gates([e.reward for e in episodes], reward)
+    if reward.shape == "multiplicative":
         factors = [gate / (1.0 + x) for gate, x in zip(gates, totals, strict=True)]
     else:
         top = max(totals, default=0.0)
-        scale = min(1.0, settings.cap / top) if top > 0 else 1.0
+        scale = min(1.0, reward.cap / top) if top > 0 else 1.0
         factors = [gate * scale for gate in gates]
     return tuple(
         RewardParts(raw=e, gate=g, charged={name: f * x for name, x in cost.items()})
@@ -146,7 +123,11 @@ def reward_group(
 
 
 def _costs(
-    episode: EpisodeCost, multipliers: Multipliers, settings: RewardSettings, mean_tokens: float
+    episode: EpisodeCost,
+    multipliers: Multipliers,
+    reward: RewardConfig,
+    budget: BudgetConfig,
+    mean_tokens: float,
 ) -> dict[str, float]:
     """The terms of x.
 
@@ -155,39 +136,32 @@ def _costs(
     """
     if multipliers.free:
         return {"tokens": 0.0, "turns": 0.0, "repetition": 0.0}
-    if settings.shape == "multiplicative":
-        tokens = settings.alpha * episode.tokens / mean_tokens if mean_tokens else 0.0
-    elif settings.shape == "priced":
-        tokens = _share("money", episode.money, settings, multipliers.tokens)
+
+    def share(name: str, multiplier: float) -> float:
+        """λ times what was spent in units of its budget."""
+        if multiplier == 0:
+            return 0.0
+        if (limit := budget.limit(name)) is None:
+            raise ConfigError(f"a cost on {name} needs its unit: set budget.{name}")
+        spent: float = getattr(episode, name) / limit
+        return multiplier * (max(0.0, spent - 1.0) if reward.shape == "one_sided" else spent)
+
+    if reward.shape == "multiplicative":
+        tokens = reward.alpha * episode.tokens / mean_tokens if mean_tokens else 0.0
     else:
-        tokens = _share("tokens", episode.tokens, settings, multipliers.tokens)
+        tokens = share("money" if reward.shape == "priced" else "tokens", multipliers.tokens)
     return {
         "tokens": tokens,
-        "turns": _share("turns", episode.turns, settings, multipliers.turns),
+        "turns": share("turns", multipliers.turns),
         "repetition": multipliers.repetition * episode.repetition,
     }
 
 
-def _share(name: str, spent: float, settings: RewardSettings, multiplier: float) -> float:
-    """λ times what was spent in units of its budget."""
-    if multiplier == 0:
-        return 0.0
-    budget: float | None = getattr(settings, f"budget_{name}")
-    if budget is None:
-        raise ConfigError(f"a cost on {name} needs its unit: set budget.{name}")
-    share = spent / budget
-    return multiplier * (max(0.0, share - 1.0) if settings.shape == "one_sided" else share)
-
-
-def _mean_tokens(episodes: Sequence[EpisodeCost]) -> float:
-    return sum(e.tokens for e in episodes) / len(episodes) if episodes else 0.0
-
-
-def _gates(rewards: Sequence[float], settings: RewardSettings) -> list[float]:
+def _gates(rewards: Sequence[float], reward: RewardConfig) -> list[float]:
     """An ungated cost teaches to fail fast: a failure pays by its brevity alone."""
-    if settings.gate == "success":
+    if reward.gate == "success":
         return list(rewards)
-    if settings.gate == "group":
+    if reward.gate == "group":
         return [sum(rewards) / len(rewards)] * len(rewards) if rewards else []
     return [1.0] * len(rewards)
 

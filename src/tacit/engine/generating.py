@@ -16,7 +16,7 @@ from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import draw, equal_rows, log_distribution
 
 
-class OneAtATime:
+class Generating:
     """A `Scheduler` without rows."""
 
     def __init__(self, module: Any) -> None:

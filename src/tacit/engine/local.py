@@ -20,7 +20,7 @@ from tacit.engine.base import Account, Completion, Request, check_request
 from tacit.engine.chat import chat_of
 from tacit.engine.fitness import point_out_faults
 from tacit.engine.forward import forward_of
-from tacit.engine.generating import OneAtATime
+from tacit.engine.generating import Generating
 from tacit.engine.kv_check import why_not_rows
 from tacit.engine.load import LoadedModel, default_rows, load_model, on_device
 from tacit.engine.request_state import RequestState
@@ -193,7 +193,7 @@ class LocalEngine:
             return own
         if reason := why_not_rows(forward, self._rows, self._context):
             log.warning("%s serves one request at a time: %s", self.model, reason)
-            return OneAtATime(module)
+            return Generating(module)
         return RowScheduler(forward, self._rows)
 
     def _fail(self, error: Exception) -> None:

@@ -1,8 +1,14 @@
-"""Memory that runs out, and the several ways in which torch says so."""
+"""Memory that runs out: how torch says so, and computing in smaller pieces where it does."""
 
 import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import torch
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 _FULL = re.compile(
     r"out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate"
@@ -21,3 +27,29 @@ def ran_out(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and bool(_FULL.search(str(error)))
+
+
+def as_memory_allows(
+    pieces: Iterable[Piece],
+    compute: Callable[[Piece], Result],
+    halved: Callable[[Piece], list[Piece]],
+) -> Iterator[tuple[Piece, Result]]:
+    """Each piece with what comes of it, in order; `halved` gives nothing where it cannot be cut."""
+    waiting = deque(pieces)
+    while waiting:
+        piece = waiting.popleft()
+        try:
+            result = compute(piece)
+        except RuntimeError as error:
+            smaller = halved(piece) if ran_out(error) else []
+            if not smaller:
+                raise
+            waiting.extendleft(reversed(smaller))
+        else:
+            yield piece, result
+
+
+def in_two(items: list[Piece]) -> list[list[Piece]]:
+    """Two halves of a list; nothing where one of them would be empty."""
+    middle = len(items) // 2
+    return [items[:middle], items[middle:]] if middle else []

@@ -10,12 +10,23 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tacit.engine.base import Request
+from tacit.engine.base import Request, SilenceRule
 from tacit.engine.memory import ran_out
-from tacit.engine.sampler import equal_rows, log_distribution
-from tacit.engine.silence import SilenceOdds, condition_on_speech, decide, silence_odds
+from tacit.engine.sampler import equal_rows, log_distribution, uniform
 from tacit.errors import EngineError
+from tacit.silence.conditioning import SilenceOdds, condition_on_speech, silence_odds
 from tacit.types import Choice, Stop
+
+CHOICE_COUNTER, END_COUNTER = -1, -2
+"""Which uniform numbers of a seed decide a choice, and how silence ends; tokens count from 0."""
+
+
+def decide(rule: SilenceRule, odds: SilenceOdds, seed: int) -> Choice:
+    """FREE, SPEAK or SILENT: a floored choice is drawn here, from the request's seed."""
+    if rule.choice is not Choice.FLOOR:
+        return rule.choice
+    silent = min(max(math.exp(odds.logprob), rule.floor), 1.0 - rule.floor)
+    return Choice.SILENT if uniform(seed, CHOICE_COUNTER) < silent else Choice.SPEAK
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +73,7 @@ class RequestState:
         if self.choice is Choice.SPEAK and odds.log_rest[0] == -math.inf:
             raise EngineError("top-p or top-k leaves nothing to say but silence; use wider ones")
         if self.choice is Choice.SILENT:
-            ids, logprobs = odds.silent(self.request.seed)
+            ids, logprobs = odds.silent(uniform(self.request.seed, END_COUNTER))
             self.ids, self.logprobs, self.stop = list(ids), list(logprobs), Stop.EOS
 
     def marker_logits(self) -> Tensor | None:

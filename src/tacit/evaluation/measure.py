@@ -13,8 +13,8 @@ from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import Changed, changes, count
 from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.grading import grade, read_answer
-from tacit.rollout import NO_CAP, Cap, Grader, Job, play_all
-from tacit.run.folder import WITHOUT, RunFolder
+from tacit.rollout.play import NO_CAP, Cap, Grader, Job, play_all
+from tacit.run.folder import RunFolder
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
@@ -133,22 +133,6 @@ async def evaluate_team(
         cap=cap,
     )
     return [have[key] for key in wanted]
-
-
-async def evaluate_without(
-    name: str,
-    roster: Roster,
-    tasks: Sequence[Task],
-    settings: EvaluationConfig,
-    run: RunFolder,
-    helpers: frozenset[str],
-    **how: Any,
-) -> list[Episode]:
-    """Every task once with the helpers left out; nothing where there are none to leave out."""
-    if not helpers:
-        return []
-    once = settings.model_copy(update={"samples": 1})
-    return await evaluate_team(f"{name}{WITHOUT}", roster, tasks, once, run, muted=helpers, **how)
 
 
 def pin(run: RunFolder, tasks: Sequence[Task]) -> None:

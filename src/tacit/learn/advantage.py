@@ -7,9 +7,10 @@ A group of one, or of equal rewards, gives exactly 0: equality is tested on the 
 because the mean of equal floats can differ from them in the last bit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+
+from tacit.economy.reward import RewardParts
 
 STD_FLOOR = 0.1
 """Keeps λ meaningful where all rewards are nearly equal: without it any cost, however small, would
@@ -18,19 +19,8 @@ be blown up to unit variance in a group that differs in nothing else."""
 Advantages = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The rewards of one (task, role), one number per episode.
-
-    Example: Group(rewards=(0.9, 0.0), parts={"task": (1, 0), "cost": (-0.1, 0)},
-                   gates={"cost": (1, 0)})
-    """
-
-    rewards: tuple[float, ...]
-    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """gdpo: what R is the sum of, costs negative."""
-    gates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """gdpo: for a gated part, g of each episode."""
+Rewards = Sequence[RewardParts]
+"""Of one (task, role), one for each episode in which the role spoke."""
 
 
 class Difficulty(StrEnum):
@@ -56,26 +46,25 @@ def normalised(rewards: Sequence[float]) -> Advantages:
     return tuple(a / max(std, STD_FLOOR) for a in centred)
 
 
-def grpo(groups: Sequence[Group]) -> list[Advantages]:
+def grpo(groups: Sequence[Rewards]) -> list[Advantages]:
     """Normalised within each group (DeepSeekMath, arXiv 2402.03300; GSPO, 2507.18071, eq. 6)."""
-    return [normalised(group.rewards) for group in groups]
+    return [normalised(totals(group)) for group in groups]
 
 
-def dr_grpo(groups: Sequence[Group]) -> list[Advantages]:
+def dr_grpo(groups: Sequence[Rewards]) -> list[Advantages]:
     """A = R − mean: no division by the std (Dr. GRPO, arXiv 2503.20783)."""
-    return [_centred(group.rewards) for group in groups]
+    return [_centred(totals(group)) for group in groups]
 
 
-def rloo(groups: Sequence[Group]) -> list[Advantages]:
+def rloo(groups: Sequence[Rewards]) -> list[Advantages]:
     """A_i = R_i − mean of the others = n/(n−1)·(R_i − mean) (RLOO, arXiv 2402.14740)."""
-    sizes = [len(group.rewards) for group in groups]
     return [
-        tuple(a * n / max(n - 1, 1) for a in _centred(group.rewards))
-        for group, n in zip(groups, sizes, strict=True)
+        tuple(a * len(group) / max(len(group) - 1, 1) for a in _centred(totals(group)))
+        for group in groups
     ]
 
 
-def gdpo(groups: Sequence[Group]) -> list[Advantages]:
+def gdpo(groups: Sequence[Rewards]) -> list[Advantages]:
     """Each part normalised apart, then summed (GDPO, arXiv 2601.05242).
 
     A gated part is normalised among the episodes that pay it (g > 0) and is 0 for the others, so
@@ -85,13 +74,13 @@ def gdpo(groups: Sequence[Group]) -> list[Advantages]:
     return [_sum_of_parts(group) for group in groups]
 
 
-def batch(groups: Sequence[Group]) -> list[Advantages]:
+def batch(groups: Sequence[Rewards]) -> list[Advantages]:
     """One mean and std for all groups: the ablation that Dr. MAS (arXiv 2602.08847) warns of."""
-    everyone = iter(normalised([reward for group in groups for reward in group.rewards]))
-    return [tuple(next(everyone) for _ in group.rewards) for group in groups]
+    everyone = iter(normalised([reward for group in groups for reward in totals(group)]))
+    return [tuple(next(everyone) for _ in group) for group in groups]
 
 
-ESTIMATORS: dict[str, Callable[[Sequence[Group]], list[Advantages]]] = {
+ESTIMATORS: dict[str, Callable[[Sequence[Rewards]], list[Advantages]]] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,
@@ -100,12 +89,22 @@ ESTIMATORS: dict[str, Callable[[Sequence[Group]], list[Advantages]]] = {
 }
 
 
-def _sum_of_parts(group: Group) -> Advantages:
-    if not group.parts:
-        raise ValueError("gdpo needs the parts that R is the sum of")
-    apart = [
-        _normalised_among(values, group.gates.get(name, (1.0,) * len(values)))
-        for name, values in group.parts.items()
+def totals(group: Rewards) -> list[float]:
+    return [part.total for part in group]
+
+
+def _sum_of_parts(group: Rewards) -> Advantages:
+    if not group:
+        return ()
+    free, gates = [1.0] * len(group), [part.gate for part in group]
+    apart = [_normalised_among([part.task for part in group], free)]
+    apart += [
+        _normalised_among([-part.charged[name] for part in group], gates)
+        for name in group[0].charged
+    ]
+    apart += [
+        _normalised_among([part.raw.user[name] for part in group], free)
+        for name in group[0].raw.user
     ]
     return tuple(sum(values) for values in zip(*apart, strict=True))
 

@@ -1,13 +1,14 @@
-"""What a training run is made of: tasks, frozen engines, policies and their engines."""
+"""What a training run is made of: a team, its models and policies, tasks, and what learns."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from tacit.config import Config, TeamConfig
+from tacit.economy.reward import overlong_penalty
 from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.engine.chat import chat_of
 from tacit.engine.factory import open_engine
@@ -16,55 +17,71 @@ from tacit.engine.gc_freeze import undisturbed
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
+from tacit.grading import grade
 from tacit.grading.judge import Grader
+from tacit.learn.credit import Credit
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
-from tacit.learn.rollouts import check_arms
 from tacit.learn.update import Updater
 from tacit.registry import lookup
-from tacit.run.opening import grader_of, tasks_of, teams_of
+from tacit.rollout.groups import check_choices, choosing_roles
+from tacit.run.opening import grader_of, prices_of, tasks_of, teams_of
+from tacit.silence import Silence, open_silence
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
-from tacit.types import Task
+from tacit.types import Episode, Task
 
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
 """Where vLLM is given weights; found by name."""
 
 
-@dataclass(slots=True, eq=False)
-class Cast:
-    """What plays: a team in its seats, with trainable weights for those that learn."""
-
-    team: TeamConfig
-    roster: Roster
-    names: dict[str, str]
-    """Trained role → the policy it speaks by."""
-    policies: dict[str, Policy]
-    trained_engines: list[TrainedEngine]
-    frozen: dict[str, LoadedModel]
-    engines: dict[str, Engine]
-    """Frozen, by model: for teams that a run is compared with."""
-
-
-@dataclass(slots=True, eq=False)
-class Stage:
-    """Everything that exists while a run trains."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Assembly:
+    """A team in its seats, with trainable weights for those that learn."""
 
     config: Config
     team: TeamConfig
     roster: Roster
-    train_tasks: list[Task]
-    test_tasks: list[Task]
-    dropped_leaks: int
+    silence: Silence
     policies: dict[str, Policy]
-    updaters: dict[str, Updater]
     trained_engines: list[TrainedEngine]
     frozen: dict[str, LoadedModel]
-    fingerprints: dict[str, str]
-    roles: dict[str, str]
-    """Agent name → role, of the trained ones."""
     engines: dict[str, Engine]
     """Frozen, by model: for teams that a run is compared with."""
-    grader: Grader
+    train_tasks: list[Task] = field(default_factory=list)
+    """From here on: what is there only while a run trains."""
+    test_tasks: list[Task] = field(default_factory=list)
+    dropped_leaks: int = 0
+    updaters: dict[str, Updater] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    grader: Grader = grade
+
+    def credit(self) -> Credit:
+        """How episodes are judged."""
+        prices, reward = prices_of(self.config), self.config.reward
+        parts: dict[str, Callable[[Episode], float]] = {
+            name: lookup("reward part", where, {}) for name, where in reward.parts.items()
+        }
+        if reward.overlong:
+            parts["overlong"] = self._overlong
+        return Credit(
+            config=self.config,
+            silence=self.silence,
+            roles={a.name: a.role for a in self.roster.agents if a.config.trained},
+            money=(lambda e: sum(map(prices.cost, e.calls))) if prices else (lambda e: 0.0),
+            user_parts=parts,
+        )
+
+    def _overlong(self, episode: Episode) -> float:
+        """DAPO's shaping, on the longest message of a trained agent."""
+        caps = {a.name: a.config.max_tokens for a in self.roster.agents if a.config.trained}
+        return min(
+            (
+                overlong_penalty(c.usage.generated, caps[c.agent], self.config.reward.overlong)
+                for c in episode.calls
+                if c.agent in caps
+            ),
+            default=0.0,
+        )
 
 
 def check_training(config: Config) -> TeamConfig:
@@ -74,7 +91,7 @@ def check_training(config: Config) -> TeamConfig:
     if config.train_tasks is None:
         raise ConfigError("nothing to train on: add `train_tasks:`")
     check_team(config.team)
-    check_arms(config.team, config.silence)
+    check_choices(config.team, _silence(config, config.team))
     teams_of(config)
     policy_names(config, config.team)
     for role, agent in config.team.agents.items():
@@ -113,13 +130,17 @@ def _check_price(config: Config) -> None:
         raise ConfigError("budget.money: only `reward.shape: priced` holds it")
 
 
+def _silence(config: Config, team: TeamConfig) -> Silence:
+    return open_silence(config.silence, choosing=bool(choosing_roles(team)))
+
+
 @asynccontextmanager
-async def open_cast(
+async def open_assembly(
     config: Config,
     team: TeamConfig,
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
-) -> AsyncIterator[Cast]:
+) -> AsyncIterator[Assembly]:
     """Load models and build policies, without any data; close it all at the end.
 
     `given` speaks for its roles instead of their own models.
@@ -132,8 +153,7 @@ async def open_cast(
         for name in _models(config, team, given):
             engines[name] = _open(name, config, team, loaded, account)
         names = policy_names(config, team)
-        models = dict.fromkeys(team.agents[role].model for role in names)
-        for name in models:
+        for name in dict.fromkeys(team.agents[role].model for role in names):
             if name not in loaded:
                 loaded[name] = _load(name, config)
         if all(one.module.device.type == "cpu" for one in loaded.values()):
@@ -149,10 +169,11 @@ async def open_cast(
             if role not in given
         }
         with undisturbed():
-            yield Cast(
+            yield Assembly(
+                config=config,
                 team=team,
                 roster=build_roster(team, by_role | dict(given)),
-                names=names,
+                silence=_silence(config, team),
                 policies=policies,
                 trained_engines=list(trained_engines.values()),
                 frozen=loaded,
@@ -164,34 +185,23 @@ async def open_cast(
 
 
 @asynccontextmanager
-async def open_stage(config: Config, account: Account | None = None) -> AsyncIterator[Stage]:
-    """Load models and data, build policies, and close it all at the end."""
+async def open_training(config: Config, account: Account | None = None) -> AsyncIterator[Assembly]:
+    """The same with tasks to train and to be measured on, and with what learns."""
     team = check_training(config)
     assert config.train_tasks is not None
     test_tasks = tasks_of(config.tasks, config.judge)
     train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
-    async with open_cast(config, team, account=account) as cast:
+    async with open_assembly(config, team, account=account) as made:
         told = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
-        for model in cast.frozen.values():
+        for model in made.frozen.values():
             check_chat(chat_of(model), system=told)
-        yield Stage(
-            config=config,
-            team=team,
-            roster=cast.roster,
-            train_tasks=train_tasks,
-            test_tasks=test_tasks,
-            dropped_leaks=leaks,
-            policies=cast.policies,
-            updaters={name: _updater(p, config, team) for name, p in cast.policies.items()},
-            trained_engines=cast.trained_engines,
-            frozen=cast.frozen,
-            fingerprints={name: fingerprint(model.module) for name, model in cast.frozen.items()},
-            roles={a.name: a.role for a in cast.roster.agents if a.role in cast.names},
-            engines=cast.engines,
-            grader=grader_of(config, cast.engines),
-        )
+        made.train_tasks, made.test_tasks, made.dropped_leaks = train_tasks, test_tasks, leaks
+        made.updaters = {name: _updater(p, made) for name, p in made.policies.items()}
+        made.fingerprints = {name: fingerprint(m.module) for name, m in made.frozen.items()}
+        made.grader = grader_of(config, made.engines)
+        yield made
 
 
 def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
@@ -221,9 +231,8 @@ def _open(
     if model.engine == "api":
         return open_engine(name, model, account)
     if model.engine == "vllm":
-        served: Engine = lookup("engine", f"{WEIGHT_SYNC}:serve_base", {})(
-            name, config, policy_names(config, team), team
-        )
+        serve = lookup("engine", f"{WEIGHT_SYNC}:serve_base", {})
+        served: Engine = serve(name, config, policy_names(config, team), team)
         return served
     loaded[name] = _load(name, config)
     return LocalEngine(loaded[name], rows=model.rows, context=model.context)
@@ -237,9 +246,8 @@ def _load(name: str, config: Config) -> LoadedModel:
 def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> TrainedEngine:
     model = config.model_named(policy.base.name)
     if model.engine == "vllm":
-        served: TrainedEngine = lookup("engine", f"{WEIGHT_SYNC}:serve_policy", {})(
-            policy, model, engines.get(policy.base.name)
-        )
+        serve = lookup("engine", f"{WEIGHT_SYNC}:serve_policy", {})
+        served: TrainedEngine = serve(policy, model, engines.get(policy.base.name))
         return served
     return LocalEngine(
         policy.loaded,
@@ -250,25 +258,9 @@ def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> Tra
     )
 
 
-def _updater(policy: Policy, config: Config, team: TeamConfig) -> Updater:
+def _updater(policy: Policy, made: Assembly) -> Updater:
     module: Any = policy.loaded.module
-    if config.train.gradient_checkpointing:
+    if made.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
-    return Updater(
-        policy=policy,
-        loss=config.loss,
-        silence=config.silence,
-        schedule=config.optimizer,
-        steps=config.train.steps,
-        updates=config.train.updates,
-        microbatch_tokens=config.train.microbatch_tokens,
-        max_length=max(agent.max_tokens for agent in team.agents.values() if agent.trained),
-    )
-
-
-def spread(stage: Stage) -> Mapping[str, int]:
-    """How many weights learn, by policy."""
-    return {
-        name: sum(weight.numel() for weight in policy.parameters.values())
-        for name, policy in stage.policies.items()
-    }
+    longest = max(agent.max_tokens for agent in made.team.agents.values() if agent.trained)
+    return Updater(policy, made.config, made.silence, longest)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tacit.silence import ChoicePoint, Ids
+
 LEAST_SHARED = 16
 """Tokens that prompts must have in common, unless they are equal, to be computed once."""
 SPREAD = 4
 """How many times a micro-batch's tokens attention may work on: each message's whole prompt."""
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +30,6 @@ class Row:
     silent: bool = False
     context: int | None = None
     """The choice this message was spoken in, where it was drawn given speech."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One context in which an agent chose between speaking and silence (`arms`)."""
-
-    policy: str
-    prompt_ids: Ids
-    marker_ids: Ids
-    log_p: float
-    """log π(silence) as the engine saw it."""
-    gain: float
-    """R_silent − mean R_spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class Bundle:
         return len(self.rows) + len(self.choices)
 
 
-def bundle(rows: Sequence[Row], choices: Sequence[Choice]) -> list[Bundle]:
+def bundle(rows: Sequence[Row], choices: Sequence[ChoicePoint]) -> list[Bundle]:
     """The connected groups of rows: those that share a sequence or a choice, one policy each."""
     parent: dict[tuple[str, int], tuple[str, int]] = {}
 
@@ -87,7 +74,7 @@ def bundle(rows: Sequence[Row], choices: Sequence[Choice]) -> list[Bundle]:
 
 
 def _bundle(
-    rows: Sequence[Row], choices: Sequence[Choice], some: list[int], others: list[int]
+    rows: Sequence[Row], choices: Sequence[ChoicePoint], some: list[int], others: list[int]
 ) -> Bundle:
     said = [(rows[i].prompt_ids, rows[i].output_ids) for i in some]
     said += [(choices[i].prompt_ids, choices[i].marker_ids) for i in others]

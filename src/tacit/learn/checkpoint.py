@@ -48,7 +48,7 @@ class Checkpoints:
                 hashes |= _write(making, f"optimizer-{policy}", _optimizer_state(updater))
             own = {
                 "taken": {policy: updater.taken for policy, updater in updaters.items()},
-                "missed": {policy: updater.chooser.missed for policy, updater in updaters.items()},
+                "missed": {policy: updater.step.missed for policy, updater in updaters.items()},
             }
             text = json.dumps({**state, **own, "step": step, "files": hashes}, indent=1)
             write_atomically(making / "state.json", text.encode())
@@ -111,7 +111,7 @@ class Checkpoints:
             tensors = _read(folder / f"optimizer-{name}.safetensors")
             with reading(folder):
                 _restore_optimizer(updater, tensors)
-            updater.taken, updater.chooser.missed = taken[name], missed[name]
+            updater.taken, updater.step.missed = taken[name], missed[name]
         return state
 
     def sweep(self) -> None:

@@ -51,11 +51,9 @@ def _records(step: int, batch: Batch) -> list[bytes]:
     """Every episode of the step as a line: the play itself, its arm, reward parts, advantages."""
     lines = []
     for group in batch.groups:
-        other = [parts.task for parts in group.silent]
+        other = [parts.task for parts in group.silent_rewards]
         silent = {"task_if_silent": sum(other) / len(other)} if other else {}
-        for number, (episode, parts) in enumerate(
-            zip(group.played.spoken, group.spoken, strict=True)
-        ):
+        for number, (episode, parts) in enumerate(zip(group.episodes, group.rewards, strict=True)):
             extra = {
                 "step": step,
                 "reward": {"total": parts.total, "task": parts.task, **parts.charged},

@@ -12,37 +12,30 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tacit.economy.budget import (
-    DualSettings,
-    check_budget,
-    start_dual,
-    step_dual,
-    unreachable,
-)
+from tacit.economy.budget import PATIENCE, check_budget, open_duals, step_dual, unreachable
+from tacit.economy.group import Group
 from tacit.economy.meter import Meter
 from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
 from tacit.evaluation.measure import evaluate_team, summarise
 from tacit.learn.advantage import Difficulty, difficulty
-from tacit.learn.arms import Played
-from tacit.learn.assemble import Stage
+from tacit.learn.assemble import Assembly
 from tacit.learn.checkpoint import Checkpoints, reading
-from tacit.learn.credit import Batch, CreditSettings, credit
+from tacit.learn.credit import Batch, Credit
 from tacit.learn.journal import REPLAYED, Journal
 from tacit.learn.learners import Learners
 from tacit.learn.metrics import empty_share, step_metrics, untrained_silence
 from tacit.learn.policy import check_frozen
-from tacit.learn.rollouts import Player, fixed_tokens, make_player
-from tacit.learn.silence import Warmup, step_warmup
 from tacit.learn.state import State
 from tacit.learn.task_sampler import TaskSampler
-from tacit.learn.terms import credit_settings, dual_settings
 from tacit.learn.track import Fan
 from tacit.learn.update import Updated
 from tacit.learn.weights import Weights
-from tacit.rollout import NO_CAP, Cap
+from tacit.rollout.groups import Player, fixed_tokens, make_player
+from tacit.rollout.play import NO_CAP, Cap
 from tacit.run.folder import RunFolder
-from tacit.run.opening import prices_of
+from tacit.run.opening import is_greedy, prices_of
+from tacit.silence.warmup import Warmup, step_warmup
 from tacit.types import Episode, Task
 
 NEVER_CHARGED = (
@@ -58,7 +51,7 @@ OVER_BUDGET = 1.1
 
 @dataclass(slots=True, eq=False)
 class Trainer:
-    stage: Stage
+    made: Assembly
     run: RunFolder
     on_step: Callable[[dict[str, float]], None] = lambda numbers: None
     on_note: Callable[[str], None] = lambda sentence: None
@@ -75,37 +68,32 @@ class Trainer:
     meter: Meter = field(init=False)
     checkpoints: Checkpoints = field(init=False)
     sampler: TaskSampler = field(init=False)
-    duals: dict[str, DualSettings] = field(init=False)
-    credit_settings: CreditSettings = field(init=False)
+    credit: Credit = field(init=False)
     learners: Learners = field(init=False)
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
-        config = self.stage.config
-        stage, self.meter = self.stage, Meter()
+        made, config = self.made, self.made.config
+        self.meter = Meter()
+        fixed = {role for role in made.team.agents if is_greedy(config, made.team, role)}
         self.player = make_player(
-            stage.roster, stage.grader, config, stage.team, on_episode=self.meter.add
+            made.roster, made.grader, config, made.silence, fixed, on_episode=self.meter.add
         )
-        self.learners = Learners(stage)
+        self.learners = Learners(made)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
-        self.duals = dual_settings(self.stage)
-        self.credit_settings = credit_settings(self.stage)
-        silence = config.silence
-        warmup = Warmup(
-            limit=silence.warmup_steps if self.player.silent_plays else 0, gain=silence.warmup_gain
-        )
-        duals = {n: start_dual(s, warming=not warmup.over) for n, s in self.duals.items()}
-        self.state = State(duals=duals, warmup=warmup)
-        self.sampler = TaskSampler(self.stage.train_tasks, config.seed)
+        self.credit = made.credit()
+        warmup = Warmup(limit=made.silence.warmup_steps, gain=config.silence.warmup_gain)
+        self.state = State(duals=open_duals(config.budget, warming=not warmup.over), warmup=warmup)
+        self.sampler = TaskSampler(made.train_tasks, config.seed)
 
     async def train(self) -> State:
         """Run to the last step, from wherever the folder's last checkpoint left off."""
-        config = self.stage.config
+        config = self.made.config
         resumed = await self._resume()
         if not resumed:
             if self.start:
                 await self.start.put_into(
-                    self.stage.policies.values(), self.stage.trained_engines, version=0
+                    self.made.policies.values(), self.made.trained_engines, version=0
                 )
                 self.on_note(f"beginning with the weights of {self.start.folder}")
             await self.probe()
@@ -129,7 +117,7 @@ class Trainer:
         elif self.state.owed:
             await self._evaluate_or_owe()
             self._save()
-        while self.state.step < self.stage.config.train.steps and not self.state.stopped:
+        while self.state.step < self.made.config.train.steps and not self.state.stopped:
             if self.pause():
                 self._save()
                 break
@@ -142,23 +130,23 @@ class Trainer:
             await self._step()
             if self.run.take("save"):
                 self._save()
-        check_frozen(self.stage.fingerprints, self.stage.frozen)
+        check_frozen(self.made.fingerprints, self.made.frozen)
         trackers.close()
         return self.state
 
     async def _end(self, reason: str) -> None:
         self.state.stopped = reason
-        every = self.stage.config.train.evaluate_every
+        every = self.made.config.train.evaluate_every
         if not every or self.state.step % every:
             await self._evaluate_or_owe()
         self._save()
 
-    async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Played], float, float]:
+    async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Group], float, float]:
         """Play tasks and learn from them without keeping anything; with seconds of each."""
         began = time.perf_counter()
         played = await self.player.play(tasks, step=1, cap=self.cap)
         rolled = time.perf_counter()
-        batch = credit(played, self.stage.roles, self._multipliers(), self.credit_settings)
+        batch = self.credit(played, self._multipliers())
         await self.learners.update(batch, train_choice=self.state.warmup.over)
         return played, rolled - began, time.perf_counter() - rolled
 
@@ -167,14 +155,14 @@ class Trainer:
         with self._saved():
             groups = await self._play(self.state.step + 1)
         rolled, failed = time.perf_counter(), tuple(self.meter.failed)
-        batch = credit(groups, self.stage.roles, self._multipliers(), self.credit_settings)
+        batch = self.credit(groups, self._multipliers())
         updated = await _finished(self.learners.update(batch, train_choice=self.state.warmup.over))
         self.state.step += 1
         self.state.dropped += len(failed)
         numbers = self._numbers(batch, updated) | {"episodes/dropped": len(failed)}
         self._control(batch)
         self._guard(batch, updated)
-        train = self.stage.config.train
+        train = self.made.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
         self.journal.failed(self.state.step, failed)
         if train.save_episodes:
@@ -187,9 +175,9 @@ class Trainer:
         if due or last or self.state.step % train.checkpoint_every == 0:
             self._save()
 
-    async def _play(self, step: int) -> list[Played]:
+    async def _play(self, step: int) -> list[Group]:
         """A step's groups; dead ones are replaced where dynamic sampling is on."""
-        train = self.stage.config.train
+        train = self.made.config.train
         self.meter.failed.clear()
         tasks = self.sampler.take(train.tasks_per_step)
         played, seen = await self.player.play(tasks, step), {task.id for task in tasks}
@@ -211,7 +199,7 @@ class Trainer:
         return Multipliers(
             tokens=value.get("money", value.get("tokens", 0.0)),
             turns=value.get("turns", 0.0),
-            repetition=self.stage.config.reward.repetition,
+            repetition=self.made.config.reward.repetition,
         )
 
     def _control(self, batch: Batch) -> None:
@@ -220,18 +208,17 @@ class Trainer:
         gap = -sum(gains) / len(gains) if gains else None
         if not self.state.warmup.over:
             self.state.warmup = step_warmup(self.state.warmup, gap)
-        for name, settings in self.duals.items():
+        budget, warming = self.made.config.budget, not self.state.warmup.over
+        for name, dual in self.state.duals.items():
             cost = sum(getattr(group, name) for group in batch.groups) / len(batch.groups)
-            warming = not self.state.warmup.over
-            dual = step_dual(self.state.duals[name], cost, settings, warming=warming)
-            self.state.duals[name] = dual
-            sentence = unreachable(dual, settings)
-            if sentence and dual.at_ceiling == settings.patience:
+            now = self.state.duals[name] = step_dual(name, dual, cost, budget, warming=warming)
+            sentence = unreachable(name, now, budget)
+            if sentence and now.at_ceiling == PATIENCE:
                 self.on_note(sentence)
 
     def _guard(self, batch: Batch, updated: Mapping[str, Updated]) -> None:
         """Stop with a reason rather than go on with a run that cannot recover."""
-        train = self.stage.config.train
+        train = self.made.config.train
         signal = any(row.advantage for row in batch.rows) or (
             self.state.warmup.over and any(choice.gain for choice in batch.choices)
         )
@@ -247,9 +234,9 @@ class Trainer:
             self.on_note(f"stopped: {self.state.stopped}")
 
     def _numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
-        numbers = step_metrics(batch.groups)
+        numbers = step_metrics(batch.groups, self.made.silence)
         for name, dual in self.state.duals.items():
-            numbers[f"budget/{name}"] = self.duals[name].budget
+            numbers[f"budget/{name}"] = self.made.config.budget.limit(name) or 0.0
             numbers[f"lambda/{name}"] = dual.value
         numbers["silence/warming"] = float(not self.state.warmup.over)
         numbers |= self.learners.numbers(batch, updated)
@@ -257,15 +244,16 @@ class Trainer:
 
     async def probe(self) -> list[Episode]:
         """Play tasks in silence, and refuse a budget that no team could learn to keep."""
-        if not (self.duals and self.player.choosing):
+        if not (self.state.duals and self.player.choosing):
             return []
-        silent = await self.player.play_silent(self.stage.train_tasks[:16], self.cap)
-        for name, settings in self.duals.items():
-            if name != "money" and not settings.fixed:
+        silent = await self.player.play_silent(self.made.train_tasks[:16], self.cap)
+        budget = self.made.config.budget
+        for name in ("tokens", "turns"):
+            if (limit := budget.limit(name)) is not None and budget.control == "dual":
                 costs = [
                     fixed_tokens(e) if name == "tokens" else e.turns for e in silent if e.grade
                 ]
-                check_budget(name, settings.budget, sum(costs) / max(1, len(costs)))
+                check_budget(name, limit, sum(costs) / max(1, len(costs)))
         return silent
 
     async def _evaluate_or_owe(self) -> None:
@@ -276,16 +264,16 @@ class Trainer:
 
     async def _evaluate(self) -> None:
         """Held-out tasks, the policy choosing alone and greedily; remember the best."""
-        config, step = self.stage.config, self.state.step
+        config, step = self.made.config, self.state.step
         began = time.perf_counter()
         name = f"eval-{step:06d}"
         episodes = await evaluate_team(
-            name, self.stage.roster, self.stage.test_tasks, config.evaluation, self.run,
-            seed=config.seed, grader=self.stage.grader, on_episode=self.meter.add,
+            name, self.made.roster, self.made.test_tasks, config.evaluation, self.run,
+            seed=config.seed, grader=self.made.grader, on_episode=self.meter.add,
             cap=self.cap,
         )  # fmt: skip
         summary = summarise(
-            name, episodes, self.stage.test_tasks, config.evaluation, prices_of(config)
+            name, episodes, self.made.test_tasks, config.evaluation, prices_of(config)
         )
         self.run.write_json(f"evals/{name}.json", summary.to_json())
         turns = [episode.turns for episode in episodes if episode.grade]
@@ -309,21 +297,21 @@ class Trainer:
             self.state.worse = 0
             return
         self.state.worse += 1
-        patience = self.stage.config.train.patience
+        patience = self.made.config.train.patience
         if patience and self.state.worse >= patience:
             self.state.stopped = f"{NO_BETTER} {patience}"
             self.on_note(f"stopped: {self.state.stopped}")
 
     def _within(self, tokens: float, turns: float) -> bool:
         """Under fixed prices a budget is but the unit they are counted in."""
-        budget = self.stage.config.budget
+        budget = self.made.config.budget
         spent = ((tokens, budget.tokens), (turns, budget.turns))
         fixed = budget.control == "fixed"
         return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
 
     def _still_stopped(self) -> bool:
         """Whether what stopped the run would stop it under today's settings too."""
-        train, reason = self.stage.config.train, self.state.stopped or ""
+        train, reason = self.made.config.train, self.state.stopped or ""
         if reason.startswith(NO_BETTER):
             return 0 < train.patience <= self.state.worse
         if reason == EMPTY:
@@ -332,10 +320,10 @@ class Trainer:
 
     def _say_schedule(self) -> None:
         """A run that goes on for longer or shorter than planned takes up the new plan's rate."""
-        config = self.stage.config
+        config = self.made.config
         before, now = self.run.changes(config).get("train.steps", (0, 0))
         if before != now and config.optimizer.schedule != "constant":
-            rate = next(iter(self.stage.updaters.values())).learning_rate()
+            rate = next(iter(self.made.updaters.values())).learning_rate()
             self.on_note(
                 f"train.steps was {before}: the {config.optimizer.schedule} schedule now ends at "
                 f"step {now}, so the learning rate goes on at {rate:.3g}"
@@ -344,7 +332,7 @@ class Trainer:
     def _save(self) -> None:
         sizes = {name: _size(self.run.path / name) for name in REPLAYED}
         state = {**self.state.to_json(), "sizes": sizes}
-        self.checkpoints.save(self.state.step, state, self.stage.updaters)
+        self.checkpoints.save(self.state.step, state, self.made.updaters)
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
 
@@ -366,7 +354,7 @@ class Trainer:
             for name in REPLAYED:
                 self.run.cut(name, 0)
             return False
-        tree = self.checkpoints.load(last, self.stage.updaters)
+        tree = self.checkpoints.load(last, self.made.updaters)
         with reading(self.checkpoints.folder / f"step-{last:06d}"):
             self.state = State.from_json(tree)
             if not self._still_stopped():
@@ -378,7 +366,7 @@ class Trainer:
         for name, size in sizes.items():
             self.run.cut(name, size)
         self.sampler.position = self.state.position
-        for engine in self.stage.trained_engines:
+        for engine in self.made.trained_engines:
             async with engine.paused():
                 await engine.refresh(self.state.step)
         if self.state.best and self.state.best["step"] == last:
@@ -402,11 +390,11 @@ async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, 
     return task.result()
 
 
-def _teaches(group: Played) -> bool:
+def _teaches(group: Group) -> bool:
     """Whether its messages differ in what they earn, or speaking from silence."""
     spoken, silent = (
         [episode.grade.reward for episode in arm if episode.grade]
-        for arm in (group.spoken, group.silent)
+        for arm in (group.episodes, group.silent)
     )
     return difficulty(spoken) is Difficulty.MIXED or bool(silent and fmean(silent) != fmean(spoken))
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.config import LossConfig
 from tacit.learn.loss_stats import LossStats, measure
 
 LOG_RATIO_LIMIT = 20.0
@@ -81,22 +82,6 @@ def batch_sizes(tokens_B: Tensor, sequence_B: Tensor) -> BatchSizes:
     return BatchSizes(lengths_S=lengths_S.index_add(0, sequence_B, tokens_B.long()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossSettings:
-    clip_low: float
-    clip_high: float
-    length_aware: bool = False
-    """ε·sqrt(length_ref/L): the mean log-ratio of L tokens has a spread of order 1/sqrt(L), so a
-    fixed tiny ε clips nearly every short message. Only losses with a ratio per sequence use it."""
-    length_ref: int = 1024
-    kl: float = 0.0
-    """β of the k3 penalty to `ref_logprobs_BT`."""
-    mismatch_cap: float | None = None
-    """Truncates the importance correction from the engine's log-probabilities; None is off."""
-    max_length: int = 1024
-    """dr_grpo: the constant in the place of a message's own length."""
-
-
 CLIP_RANGES = {
     "gspo": (3e-4, 4e-4),
     "gspo_token": (3e-4, 4e-4),
@@ -106,6 +91,17 @@ CLIP_RANGES = {
     "luspo": (2e-3, 2.5e-3),
 }
 """(ε_low, ε_high) as each method's source recommends them."""
+LENGTH_REF = 1024
+"""`length_aware` widens ε by sqrt(LENGTH_REF/L): the mean log-ratio of L tokens spreads like
+1/sqrt(L), so a fixed tiny ε clips nearly every short message. Only losses with a ratio per sequence
+use it."""
+MAX_LENGTH = 1024
+"""dr_grpo's constant in the place of a message's own length, where the config gives none."""
+
+
+def clip_range(config: LossConfig) -> tuple[float, float]:
+    low, high = CLIP_RANGES[config.name]
+    return config.clip_low or low, config.clip_high or high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,16 +110,16 @@ class LossOutput:
     stats: LossStats
 
 
-def gspo(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> LossOutput:
+def gspo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """GSPO (arXiv 2507.18071, eq. 5 and 7): one ratio per sequence, the mean over sequences.
 
     J = 1/S Σ_i min(s_i·A_i, clip(s_i)·A_i),   s_i = exp(1/|y_i| Σ_t log π_θ/π_old)
     """
     ratio = _bounded_exp(_sequence_mean(_log_ratio(x), x, sizes))
-    return _clipped_loss(x, sizes, settings, ratio, _one_per_sequence(x, sizes), per_sequence=True)
+    return _clipped_loss(x, sizes, config, ratio, _one_per_sequence(x, sizes), per_sequence=True)
 
 
-def gspo_token(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> LossOutput:
+def gspo_token(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """GSPO-token (arXiv 2507.18071, eq. 13 to 17): tokens may have advantages of their own.
 
     s_{i,t} = sg[s_i]·π_θ(y_t)/sg[π_θ(y_t)]: GSPO's value and clipping, each token's own gradient.
@@ -131,45 +127,44 @@ def gspo_token(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> Loss
     sequence_B1 = _sequence_mean(_log_ratio(x), x, sizes).detach()
     logprobs_BT = torch.where(x.mask_BT, x.logprobs_BT, 0.0)
     ratio = _bounded_exp(sequence_B1) * torch.exp(logprobs_BT - logprobs_BT.detach())
-    return _clipped_loss(x, sizes, settings, ratio, _one_per_sequence(x, sizes), per_sequence=True)
+    return _clipped_loss(x, sizes, config, ratio, _one_per_sequence(x, sizes), per_sequence=True)
 
 
-def grpo(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> LossOutput:
+def grpo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """GRPO (DeepSeekMath, arXiv 2402.03300, eq. 3): a ratio per token, a mean of sequence means.
 
     J = 1/S Σ_i 1/|y_i| Σ_t min(r_t·A, clip(r_t)·A),   r_t = π_θ(y_t)/π_old(y_t)
     """
-    return _clipped_loss(
-        x, sizes, settings, _bounded_exp(_log_ratio(x)), _one_per_sequence(x, sizes)
-    )
+    return _clipped_loss(x, sizes, config, _bounded_exp(_log_ratio(x)), _one_per_sequence(x, sizes))
 
 
-def dapo(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> LossOutput:
+def dapo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """DAPO (arXiv 2503.14476, eq. 8): GRPO's terms, a mean over all tokens, ε_high above ε_low.
 
     Overlong shaping is `economy.reward.overlong_penalty`; dynamic sampling is the trainer's.
     """
     weight = torch.ones_like(x.logprobs_BT[:, :1]) / sizes.tokens
-    return _clipped_loss(x, sizes, settings, _bounded_exp(_log_ratio(x)), weight)
+    return _clipped_loss(x, sizes, config, _bounded_exp(_log_ratio(x)), weight)
 
 
-def dr_grpo(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> LossOutput:
+def dr_grpo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """Dr. GRPO (arXiv 2503.20783): GRPO's terms divided by a constant length, so no length bias."""
-    weight = torch.ones_like(x.logprobs_BT[:, :1]) / (sizes.sequences * settings.max_length)
-    return _clipped_loss(x, sizes, settings, _bounded_exp(_log_ratio(x)), weight)
+    length = sizes.sequences * (config.max_length or MAX_LENGTH)
+    weight = torch.ones_like(x.logprobs_BT[:, :1]) / length
+    return _clipped_loss(x, sizes, config, _bounded_exp(_log_ratio(x)), weight)
 
 
-def luspo(x: LossInputs, sizes: BatchSizes, settings: LossSettings) -> LossOutput:
+def luspo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """LUSPO (arXiv 2602.05261): GSPO times the length, which undoes its pull to short output.
 
     J = 1/S Σ_i |y_i|·min(s_i·A_i, clip(s_i)·A_i)
     """
     ratio = _bounded_exp(_sequence_mean(_log_ratio(x), x, sizes))
     weight = torch.ones_like(x.logprobs_BT[:, :1]) / sizes.sequences
-    return _clipped_loss(x, sizes, settings, ratio, weight, per_sequence=True)
+    return _clipped_loss(x, sizes, config, ratio, weight, per_sequence=True)
 
 
-LOSSES: dict[str, Callable[[LossInputs, BatchSizes, LossSettings], LossOutput]] = {
+LOSSES: dict[str, Callable[[LossInputs, BatchSizes, LossConfig], LossOutput]] = {
     "gspo": gspo,
     "gspo_token": gspo_token,
     "grpo": grpo,
@@ -188,7 +183,7 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 def _clipped_loss(
     x: LossInputs,
     sizes: BatchSizes,
-    settings: LossSettings,
+    config: LossConfig,
     ratio: Tensor,
     weight_B1: Tensor,
     *,
@@ -197,18 +192,19 @@ def _clipped_loss(
     """Σ_t weight·(−min(ratio·A, clip(ratio)·A)·correction + β·k3), and what was seen on the way."""
     advantages = _weighted_advantages(x)
     lengths_B1 = sizes.lengths_S[x.sequence_B][:, None].clamp(min=1).to(ratio.dtype)
-    aware = per_sequence and settings.length_aware
-    widen = (settings.length_ref / lengths_B1) ** 0.5 if aware else torch.ones_like(lengths_B1)
-    low, high = 1 - settings.clip_low * widen, 1 + settings.clip_high * widen
+    aware = per_sequence and config.length_aware
+    widen = (LENGTH_REF / lengths_B1) ** 0.5 if aware else torch.ones_like(lengths_B1)
+    clip_low, clip_high = clip_range(config)
+    low, high = 1 - clip_low * widen, 1 + clip_high * widen
     surrogate = torch.min(ratio * advantages, torch.clamp(ratio, low, high) * advantages)
     mismatch_B1 = _engine_mismatch(x)
-    if mismatch_B1 is not None and settings.mismatch_cap is not None:
-        surrogate = surrogate * mismatch_B1.clamp(max=settings.mismatch_cap)
+    if mismatch_B1 is not None and config.mismatch_cap is not None:
+        surrogate = surrogate * mismatch_B1.clamp(max=config.mismatch_cap)
     term_BT = -surrogate.expand_as(x.mask_BT)
     kl_BT = None
     if x.ref_logprobs_BT is not None:
         kl_BT = k3(*(torch.where(x.mask_BT, v, 0.0) for v in (x.logprobs_BT, x.ref_logprobs_BT)))
-        term_BT = term_BT + settings.kl * kl_BT
+        term_BT = term_BT + config.kl * kl_BT
     clipped = ((ratio < low) & (advantages < 0)) | ((ratio > high) & (advantages > 0))
     stats = measure(
         mask_BT=x.mask_BT,
@@ -220,7 +216,7 @@ def _clipped_loss(
         silent_B=x.silent_B,
         ref_kl_BT=None if kl_BT is None else kl_BT.detach(),
         mismatch_B1=mismatch_B1,
-        mismatch_cap=settings.mismatch_cap,
+        mismatch_cap=config.mismatch_cap,
     )
     return LossOutput(loss=(torch.where(x.mask_BT, term_BT, 0.0) * weight_B1).sum(), stats=stats)
 

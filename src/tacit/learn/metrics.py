@@ -1,31 +1,31 @@
 """The numbers of one training step, from what was played and what the update saw."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import exp
 from statistics import fmean
 
+from tacit.economy.group import Group
 from tacit.engine.base import without_marker
-from tacit.learn.advantage import Difficulty
-from tacit.learn.credit import Credited
+from tacit.learn.advantage import Difficulty, difficulty
+from tacit.silence import Silence
 from tacit.types import Call, Episode
 
 
-def step_metrics(groups: Sequence[Credited]) -> dict[str, float]:
+def step_metrics(groups: Sequence[Group], silence: Silence) -> dict[str, float]:
     """Accuracy, reward parts, expected cost, tokens by agent, silence by agent and level."""
-    spoken = [
-        (e, parts) for g in groups for e, parts in zip(g.played.spoken, g.spoken, strict=True)
-    ]
-    episodes = [episode for episode, _ in spoken]
-    silent = [episode for group in groups for episode in group.played.silent]
+    episodes = [episode for group in groups for episode in group.episodes]
+    rewards = [parts for group in groups for parts in group.rewards]
+    silent = [episode for group in groups for episode in group.silent]
+    charged, own = rewards[0].charged, rewards[0].raw.user
     numbers = {
         "accuracy/sampled": _right(episodes),
-        "reward/total": fmean(parts.total for _, parts in spoken),
-        "reward/task": fmean(parts.task for _, parts in spoken),
+        "reward/total": fmean(parts.total for parts in rewards),
+        "reward/task": fmean(parts.task for parts in rewards),
         "cost/tokens": fmean(group.tokens for group in groups),
         "cost/turns": fmean(group.turns for group in groups),
-        **_charged([parts.charged for _, parts in spoken]),
-        **_user([parts.raw.user for _, parts in spoken]),
+        **{f"reward/{name}": -fmean(p.charged[name] for p in rewards) for name in charged},
+        **{f"reward/{name}": fmean(p.raw.user[name] for p in rewards) for name in own},
         **_agents(episodes),
         **_silence(groups),
         **_cut(episodes),
@@ -33,34 +33,15 @@ def step_metrics(groups: Sequence[Credited]) -> dict[str, float]:
         "episodes/overflowed": sum(episode.overflowed for episode in (*episodes, *silent)),
     }
     if silent:
+        expected = (silence.expected_right(group) for group in groups)
         numbers["accuracy/silent_arm"] = _right(silent)
-        numbers["accuracy/policy"] = fmean(_expected_right(group) for group in groups)
+        numbers["accuracy/policy"] = fmean(right for right in expected if right is not None)
         numbers["silence/gain"] = fmean(g.gain for g in groups if g.gain is not None)
     return dict(sorted(numbers.items()))
 
 
 def _right(episodes: Iterable[Episode]) -> float:
     return fmean(bool(episode.grade and episode.grade.right) for episode in episodes)
-
-
-def _expected_right(group: Credited) -> float:
-    """What the policy would score, choosing for itself."""
-    played = group.played
-    scores = []
-    for episode, other in zip(played.spoken, group.otherwise, strict=True):
-        alone = _right(played.silent[i] for i in other.plays) if other.plays else 0.0
-        scores.append(other.p * alone + (1 - other.p) * _right([episode]))
-    return fmean(scores)
-
-
-def _charged(charged: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = charged[0] if charged else ()
-    return {f"reward/{name}": -fmean(one[name] for one in charged) for name in names}
-
-
-def _user(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = parts[0] if parts else ()
-    return {f"reward/{name}": fmean(one[name] for one in parts) for name in names}
 
 
 def _agents(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -71,15 +52,15 @@ def _agents(episodes: Sequence[Episode]) -> dict[str, float]:
     return {f"tokens/{agent}": total / len(episodes) for agent, total in tokens.items()}
 
 
-def _silence(groups: Sequence[Credited]) -> dict[str, float]:
+def _silence(groups: Sequence[Group]) -> dict[str, float]:
     """How likely silence is to the policy, by agent, and by level where there are several."""
     chances: dict[str, list[float]] = defaultdict(list)
     for group in groups:
-        for call in (call for episode in group.played.spoken for call in episode.calls):
+        for call in (call for episode in group.episodes for call in episode.calls):
             if (chance := _chance(call)) is not None:
                 chances[f"silence/{call.agent}"].append(chance)
-                if group.played.level:
-                    chances[f"silence/{call.agent}/{group.played.level}"].append(chance)
+                if group.level:
+                    chances[f"silence/{call.agent}/{group.level}"].append(chance)
     return {name: fmean(values) for name, values in chances.items()}
 
 
@@ -122,17 +103,17 @@ def _says(agent: str, calls: Sequence[Call]) -> str:
     return sentence
 
 
-def _dead(groups: Sequence[Credited]) -> dict[str, float]:
-    kinds = Counter(group.difficulty for group in groups)
+def _dead(groups: Sequence[Group]) -> dict[str, float]:
+    kinds = Counter(difficulty([part.task for part in group.rewards]) for group in groups)
     return {f"groups/{kind.value}": kinds[kind] / len(groups) for kind in Difficulty}
 
 
-def empty_share(groups: Sequence[Credited]) -> float:
+def empty_share(groups: Sequence[Group]) -> float:
     """Share of the trained agents' spoken messages that hold no text at all."""
     texts = [
         call.text
         for group in groups
-        for episode in group.played.spoken
+        for episode in group.episodes
         for call in episode.calls
         if call.policy and not call.silent
     ]

@@ -1,4 +1,4 @@
-"""A micro-batch: rows and choices that go through the model together, and what it makes of them."""
+"""A microbatch: rows and choices that go through the model together, and what it makes of them."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -8,28 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.learn.batch import Bundle, Choice, Ids, Row, bundle
+from tacit.engine.memory import in_two
+from tacit.learn.batch import Bundle, Row, bundle
 from tacit.learn.loss import BatchSizes
-from tacit.learn.memory import in_two
 from tacit.learn.score import score
-from tacit.learn.silence import any_end, conditioned_logprobs, shared_prefix, spelled
+from tacit.silence import ChoicePoint, Ids
+from tacit.silence.conditioning import any_end, conditioned_logprobs, shared_prefix, spelled
 
 
 @dataclass(slots=True, eq=False)
-class Micro:
+class Microbatch:
     """Rows and choices that go through the model together."""
 
     rows: list[Row]
-    choices: list[Choice]
+    choices: list[ChoicePoint]
     sizes: BatchSizes
-    """Of the whole optimiser step, so that micro-batches add up to it exactly."""
+    """Of the whole optimiser step, so that microbatches add up to it exactly."""
     old_BT: Tensor | None = None
     """Log-probabilities before the batch's first update; None where this is the first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """A micro-batch under some weights: rows given speech where they were drawn so."""
+    """A microbatch under some weights: rows given speech where they were drawn so."""
 
     logprobs_BT: Tensor
     entropy_BT: Tensor
@@ -38,11 +39,11 @@ class Scored:
 
 def cut_out(
     rows: Sequence[Row],
-    choices: Sequence[Choice],
+    choices: Sequence[ChoicePoint],
     bundles: list[Bundle],
     number: Mapping[int, int],
     sizes: BatchSizes,
-) -> Micro:
+) -> Microbatch:
     """The rows and choices of some bundles, their references to each other renumbered."""
     place = {c: n for n, c in enumerate(c for one in bundles for c in one.choices)}
     mine = [
@@ -54,15 +55,15 @@ def cut_out(
         for one in bundles
         for i in one.rows
     ]
-    return Micro(mine, [choices[c] for c in place], sizes)
+    return Microbatch(mine, [choices[c] for c in place], sizes)
 
 
-def halves(micro: Micro) -> list[Micro]:
+def halves(micro: Microbatch) -> list[Microbatch]:
     """The same in two; nothing where what is in it must be computed together."""
     return [_part(micro, some) for some in in_two(bundle(micro.rows, micro.choices))]
 
 
-def _part(micro: Micro, bundles: list[Bundle]) -> Micro:
+def _part(micro: Microbatch, bundles: list[Bundle]) -> Microbatch:
     number = {row.sequence: row.sequence for row in micro.rows}
     part = cut_out(micro.rows, micro.choices, bundles, number, micro.sizes)
     if micro.old_BT is not None:
@@ -71,13 +72,13 @@ def _part(micro: Micro, bundles: list[Bundle]) -> Micro:
     return part
 
 
-def _outputs(micro: Micro) -> list[Ids]:
+def _outputs(micro: Microbatch) -> list[Ids]:
     """What is predicted: of the rows, then of the choices."""
     return [row.output_ids for row in micro.rows] + [c.marker_ids for c in micro.choices]
 
 
 def score_all(
-    micros: Sequence[Micro],
+    micros: Sequence[Microbatch],
     module: Any,
     weights: AbstractContextManager[None],
     ends: Sequence[int],
@@ -100,7 +101,7 @@ def score_all(
 
 
 def _conditioned(
-    micro: Micro, ends: int, logprobs: Tensor, entropy: Tensor, mask: Tensor
+    micro: Microbatch, ends: int, logprobs: Tensor, entropy: Tensor, mask: Tensor
 ) -> Scored:
     b, m = len(micro.rows), max((len(choice.marker_ids) for choice in micro.choices), default=0)
     logprobs_BT, marker_CM = logprobs[:b], any_end(logprobs[b:, :m], ends)
@@ -109,7 +110,7 @@ def _conditioned(
     return Scored(logprobs_BT, entropy[:b], mask[:b])
 
 
-def _given_speech(micro: Micro, logprobs_BT: Tensor, marker_CM: Tensor) -> Tensor:
+def _given_speech(micro: Microbatch, logprobs_BT: Tensor, marker_CM: Tensor) -> Tensor:
     drawn = [i for i, row in enumerate(micro.rows) if row.context is not None]
     if not drawn:
         return logprobs_BT

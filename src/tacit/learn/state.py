@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tacit.economy.budget import Dual
-from tacit.learn.silence import Warmup
+from tacit.silence.warmup import Warmup
 
 
 @dataclass(slots=True)

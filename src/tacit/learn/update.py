@@ -1,6 +1,6 @@
-"""One batch into one or more optimiser steps: micro-batches, gradients, guards.
+"""One batch into one or more optimiser steps: microbatches, gradients, guards.
 
-The content takes its steps first; then, under `arms`, the choice to speak takes one (`choosing`).
+The content takes its steps first; then the choice to speak takes one (`silence`).
 
 Knows one policy at a time. Not covered: where rewards and advantages come from (`credit`).
 """
@@ -15,31 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.config import LossConfig, OptimizerConfig, SilenceConfig
+from tacit.config import Config, LossConfig
 from tacit.engine.forward import flat, forward_of, placed
 from tacit.engine.load import on_device
-from tacit.engine.memory import ran_out
+from tacit.engine.memory import as_memory_allows, in_two, ran_out
 from tacit.errors import RunError
-from tacit.learn.batch import Bundle, Choice, Row, bundle, microbatches, size_of, split
-from tacit.learn.choosing import Chooser
+from tacit.learn.batch import Bundle, Row, bundle, microbatches, size_of, split
+from tacit.learn.choice_model import PolicyChoice
 from tacit.learn.gradients import accumulate, take_step
-from tacit.learn.loss import (
-    CLIP_RANGES,
-    LOSSES,
-    BatchSizes,
-    LossInputs,
-    LossSettings,
-    batch_sizes,
-)
+from tacit.learn.loss import LOSSES, BatchSizes, LossInputs, batch_sizes
 from tacit.learn.loss_stats import LossStats, merge_stats
-from tacit.learn.memory import as_memory_allows, in_two
-from tacit.learn.microbatch import Micro, Scored, cut_out, halves, score_all
+from tacit.learn.microbatch import Microbatch, Scored, cut_out, halves, score_all
 from tacit.learn.policy import Policy
+from tacit.silence import ChoicePoint, Silence, Step
 
 log = logging.getLogger(__name__)
 
 SCORED_AT_ONCE = 4
-"""Micro-batches that go through a GPU together where no gradient is wanted."""
+"""Microbatch-batches that go through a GPU together where no gradient is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +43,12 @@ class Updated:
     """Means over what was computed: messages without an advantage are mostly not."""
     gradient_norm: float
     dropped: int
-    """Micro-batches left out because their loss or gradient was not finite."""
+    """Microbatch-batches left out because their loss or gradient was not finite."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the micro-batches of one step say, as they come."""
+    """What the microbatches of one step say, as they come."""
 
     stats: list[LossStats] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
@@ -78,57 +71,71 @@ class Updater:
     """The optimiser of one policy, and what it needs to know."""
 
     policy: Policy
-    loss: LossConfig
-    silence: SilenceConfig
-    schedule: OptimizerConfig
-    steps: int
-    updates: int
-    microbatch_tokens: int
+    config: Config
+    silence: Silence
     max_length: int
+    """The longest message that a trained agent may write."""
+    loss: LossConfig = field(init=False)
     optimizer: torch.optim.AdamW = field(init=False)
-    chooser: Chooser = field(init=False)
+    choice: PolicyChoice = field(init=False)
+    step: Step = field(init=False)
+    """Moves the choice to speak, after the content has moved."""
     taken: int = 0
     """Optimiser steps so far: the schedule's clock."""
 
     def __post_init__(self) -> None:
-        weights = list(self.policy.parameters.values())
-        decay = self.schedule.weight_decay
-        betas = self.schedule.betas
-        self.optimizer = torch.optim.AdamW(weights, betas=betas, weight_decay=decay, fused=True)
-        self.chooser = Chooser(self.policy, self.silence)
+        weights, schedule = list(self.policy.parameters.values()), self.config.optimizer
+        self.optimizer = torch.optim.AdamW(
+            weights, betas=schedule.betas, weight_decay=schedule.weight_decay, fused=True
+        )
+        self.choice = PolicyChoice(self.policy, self.config.train.microbatch_tokens)
+        self.step = self.silence.step(self.choice)
+        loss, aware = self.config.loss, self.config.loss.length_aware
+        self.loss = loss.model_copy(
+            update={
+                "length_aware": self.config.train.updates > 1 if aware is None else aware,
+                "max_length": loss.max_length or self.max_length,
+            }
+        )
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a microbatch has at most."""
+        return self.choice.tokens
 
     def update(
-        self, rows: Sequence[Row], choices: Sequence[Choice], *, train_choice: bool
+        self, rows: Sequence[Row], choices: Sequence[ChoicePoint], *, train_choice: bool
     ) -> Updated:
-        """Learn from rows of this policy. While silence warms up its p is only held in place."""
-        parts = split(bundle(rows, choices), self.updates)
-        batches = [self._micros(rows, choices, part) for part in parts]
+        """Learn from rows of this policy. While silence warms up it is only held in place."""
+        parts = split(bundle(rows, choices), self.config.train.updates)
+        batches = [self._microbatches(rows, choices, part) for part in parts]
         seen = Seen()
         with self._within_memory():
             if choices:
-                choices = self.chooser.present(choices, self.microbatch_tokens)
+                choices = self.step.present(choices)
             self._remember(batches[1:])
             for batch in batches:
                 self._gather(batch, seen)
                 self._advance(seen)
             if choices:
-                self._choose(choices, train_choice)
+                self.step.take(choices, train=train_choice)
         return seen.updated()
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant, or down to 0 at the last step."""
-        warm = min(1.0, (self.taken + 1) / max(1, self.schedule.warmup_steps))
-        done = min(1.0, self.taken / max(1, self.steps * self.updates))
+        schedule, train = self.config.optimizer, self.config.train
+        warm = min(1.0, (self.taken + 1) / max(1, schedule.warmup_steps))
+        done = min(1.0, self.taken / max(1, train.steps * train.updates))
         shape = {
             "constant": 1.0,
             "linear": 1.0 - done,
             "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
-        }[self.schedule.schedule]
-        return self.schedule.learning_rate * warm * shape
+        }[schedule.schedule]
+        return schedule.learning_rate * warm * shape
 
-    def _micros(
-        self, rows: Sequence[Row], choices: Sequence[Choice], part: list[Bundle]
-    ) -> list[Micro]:
+    def _microbatches(
+        self, rows: Sequence[Row], choices: Sequence[ChoicePoint], part: list[Bundle]
+    ) -> list[Microbatch]:
         """Cut one optimiser step's share of the batch, its sequences numbered from 0."""
         mine = [rows[i] for one in part for i in one.rows]
         number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in mine))}
@@ -140,7 +147,7 @@ class Updater:
         teaching = teaching or [one for one in part if one.rows][:1]
         return [
             cut_out(rows, choices, some, number, sizes)
-            for some in microbatches(teaching, self.microbatch_tokens, padded=padded)
+            for some in microbatches(teaching, self.tokens, padded=padded)
         ]
 
     def _teaches(self, rows: Sequence[Row], one: Bundle) -> bool:
@@ -148,14 +155,14 @@ class Updater:
         return bool(self.loss.kl) or any(rows[i].advantage for i in one.rows)
 
     @torch.no_grad()
-    def _remember(self, batches: list[list[Micro]]) -> None:
+    def _remember(self, batches: list[list[Microbatch]]) -> None:
         module = self.policy.loaded.module
         micros = [micro for batch in batches for micro in batch]
         # a GPU takes several as fast as one, and without gradients they have the room
         at_once = SCORED_AT_ONCE if module.device.type == "cuda" and forward_of(module).packs else 1
         pieces = [micros[first : first + at_once] for first in range(0, len(micros), at_once)]
 
-        def scored(some: list[Micro]) -> list[Scored]:
+        def scored(some: list[Microbatch]) -> list[Scored]:
             return score_all(some, module, self.policy.on(), self.policy.ends)
 
         for some, scores in as_memory_allows(pieces, scored, in_two):
@@ -172,40 +179,40 @@ class Updater:
                 raise
             raise RunError(
                 "out of memory while learning: lower train.microbatch_tokens (now "
-                f"{self.microbatch_tokens}) or models.{self.policy.base.name}.rows, or set "
+                f"{self.tokens}) or models.{self.policy.base.name}.rows, or set "
                 "train.gradient_checkpointing; the run goes on from its last checkpoint"
             ) from error
 
-    def _gather(self, micros: Sequence[Micro], seen: Seen) -> None:
+    def _gather(self, micros: Sequence[Microbatch], seen: Seen) -> None:
         """The gradients of all."""
         self.optimizer.zero_grad(set_to_none=True)
         for _ in as_memory_allows(micros, lambda micro: self._learn(micro, seen), self._halved):
             pass
 
-    def _learn(self, micro: Micro, seen: Seen) -> None:
-        """Add one micro-batch's gradient."""
+    def _learn(self, micro: Microbatch, seen: Seen) -> None:
+        """Add one microbatch's gradient."""
         loss, stats, extra = self._loss(micro)
         if accumulate(self.policy, loss):
             seen.add(stats, extra)
         else:
             seen.dropped += 1
 
-    def _halved(self, micro: Micro) -> list[Micro]:
+    def _halved(self, micro: Microbatch) -> list[Microbatch]:
         """Smaller ones; the following steps are cut as small from the start."""
         parts, padded = halves(micro), not forward_of(self.policy.loaded.module).packs
         size = max((size_of(bundle(p.rows, p.choices), padded=padded) for p in parts), default=0)
-        if 0 < size < self.microbatch_tokens:
-            self.microbatch_tokens = size
-            sentence = "%s: out of memory while learning; going on with micro-batches of %d tokens"
+        if 0 < size < self.tokens:
+            self.choice.tokens = size
+            sentence = "%s: out of memory while learning; going on with microbatches of %d tokens"
             log.warning(sentence, self.policy.name, size)
         return parts
 
     def _advance(self, seen: Seen) -> None:
-        rate, clip = self.learning_rate(), self.schedule.clip_norm
+        rate, clip = self.learning_rate(), self.config.optimizer.clip_norm
         seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
         self.taken += 1
 
-    def _loss(self, micro: Micro) -> tuple[Tensor, LossStats, dict[str, float]]:
+    def _loss(self, micro: Microbatch) -> tuple[Tensor, LossStats, dict[str, float]]:
         own = self.policy.loaded.module, self.policy.on(), self.policy.ends
         (scored,) = score_all([micro], *own)
         device = scored.mask_BT.device
@@ -228,7 +235,7 @@ class Updater:
             ref_logprobs_BT=reference_BT,
             engine_logprobs_BT=engine_BT,
         )
-        output = LOSSES[self.loss.name](inputs, sizes, self._settings())
+        output = LOSSES[self.loss.name](inputs, sizes, self.loss)
         gap_BT = torch.where(scored.mask_BT, (old_BT - engine_BT).abs(), 0.0)
         extra = {
             "tokens": float(sum(len(row.output_ids) for row in micro.rows)),
@@ -236,21 +243,6 @@ class Updater:
             "engine_gap": float(gap_BT.sum()),
         }
         return output.loss, output.stats, extra
-
-    def _choose(self, choices: Sequence[Choice], train_choice: bool) -> None:
-        self.chooser.step(choices, train=train_choice, tokens=self.microbatch_tokens)
-
-    def _settings(self) -> LossSettings:
-        low, high = CLIP_RANGES[self.loss.name]
-        aware = self.loss.length_aware
-        return LossSettings(
-            clip_low=self.loss.clip_low or low,
-            clip_high=self.loss.clip_high or high,
-            length_aware=self.updates > 1 if aware is None else aware,
-            kl=self.loss.kl,
-            mismatch_cap=self.loss.mismatch_cap,
-            max_length=self.loss.max_length or self.max_length,
-        )
 
 
 def _padded(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:

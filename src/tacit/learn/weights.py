@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.config import Config, PolicyConfig, TeamConfig
 from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.errors import ConfigError
-from tacit.learn.assemble import Cast, open_cast
+from tacit.learn.assemble import Assembly, open_assembly
 from tacit.learn.checkpoint import POINTERS, Checkpoints
 from tacit.learn.policy import Policy, policy_names
 from tacit.run.folder import RunFolder
@@ -89,7 +89,7 @@ async def open_trained(
     folder: Path,
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
-) -> AsyncIterator[Cast]:
+) -> AsyncIterator[Assembly]:
     """Open a run's team with the weights of its best checkpoint, or its last where none is best.
 
     No task is read. `given` speaks for its roles instead of their own models.
@@ -97,9 +97,9 @@ async def open_trained(
     if config.team is None:
         raise ConfigError(f"`{folder}` has no `team:`")
     weights = Weights.find(folder)
-    async with open_cast(config, config.team, given, account) as cast:
-        await weights.put_into(cast.policies.values(), cast.trained_engines, version=weights.step)
-        yield cast
+    async with open_assembly(config, config.team, given, account) as made:
+        await weights.put_into(made.policies.values(), made.trained_engines, version=weights.step)
+        yield made
 
 
 def _step(folder: Path) -> int:

@@ -22,20 +22,19 @@ from rich.table import Table
 from tacit.cli.commands import open_rosters
 from tacit.cli.tables import note, out, spend_lines
 from tacit.config import Config, TrainConfig
-from tacit.economy.forecast import Forecast, Part, Speed, forecast, talk_left
 from tacit.errors import ConfigError
 from tacit.grading.judge import Judge
-from tacit.rollout import Cap, Grader, Job, play_all
+from tacit.plan.forecast import Forecast, Part, Speed, forecast, talk_left
+from tacit.rollout.play import Cap, Grader, Job, play_all
 from tacit.run.folder import WITHOUT, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat, tasks_of
-from tacit.run.spending import FILE as RECEIPTS
-from tacit.run.spending import Purse
+from tacit.run.spending import FILE as RECEIPTS, Purse
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Call, Task
 
 if TYPE_CHECKING:
-    from tacit.learn.assemble import Stage
+    from tacit.learn.assemble import Assembly
 
 T = TypeVar("T")
 
@@ -47,7 +46,7 @@ async def dry_run(
     config: Config,
     *,
     training: bool,
-    as_json: bool,
+    as_json: bool = False,
     trained: Path | None = None,
     folder: Path | None = None,
     alone: bool = False,
@@ -94,7 +93,7 @@ async def _training(
 ) -> tuple[list[Part], float]:
     """The parts of what is left of a training run, and the seconds that its updates will take."""
     from tacit.cli.training import check_run
-    from tacit.learn.assemble import open_stage
+    from tacit.learn.assemble import open_training
     from tacit.learn.checkpoint import Checkpoints
     from tacit.learn.loop import Trainer
     from tacit.learn.weights import Weights
@@ -107,19 +106,19 @@ async def _training(
     left = train.steps - done
     if not left:
         raise ConfigError(f"`{folder}` is done after step {done}: give more train.steps")
-    async with open_stage(_smaller(config), purse.account(note)) as stage:
-        _listen(stage.grader, judged)
+    async with open_training(_smaller(config), purse.account(note)) as made:
+        _listen(made.grader, judged)
         with tempfile.TemporaryDirectory() as empty:
-            trainer = Trainer(stage, RunFolder(empty), cap=purse.cap())
+            trainer = Trainer(made, RunFolder(empty), cap=purse.cap())
             if weights:
-                await weights.put_into(stage.policies.values(), stage.trained_engines, version=done)
+                await weights.put_into(made.policies.values(), made.trained_engines, version=done)
             began = time.perf_counter()
             probe = await trainer.probe() if last is None else []
             probed = time.perf_counter() - began
-            parts = await _measured(config, stage, purse.cap())
+            parts = await _measured(config, made, purse.cap())
             some = trainer.sampler.take(min(TRAINED, left * train.tasks_per_step))
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
-    spoken = [episode for group in groups for episode in group.spoken]
+    spoken = [episode for group in groups for episode in group.episodes]
     quiet = probe or [episode for group in groups for episode in group.silent]
     budget = config.budget.tokens if config.budget.control == "dual" else None
     looks = [step - done for step in _evaluations(train) if last is None or step > last]
@@ -140,7 +139,7 @@ async def _training(
     )
     arm = Part(name="silent arm", episodes=0, sample=quiet, seconds=0.0)
     if trainer.player.remembered:
-        arm = replace(arm, episodes=min(whole, len(stage.train_tasks)))
+        arm = replace(arm, episodes=min(whole, len(made.train_tasks)))
     elif trainer.player.silent_plays:
         arm = replace(arm, episodes=whole * config.silence.silent_samples)
     check = Part(name="budget check", episodes=len(probe), sample=probe, seconds=probed)
@@ -157,13 +156,13 @@ def _smaller(config: Config) -> Config:
     return config.model_copy(update={"train": train, "silence": silence})
 
 
-async def _measured(config: Config, stage: "Stage", cap: Cap) -> list[Part]:
+async def _measured(config: Config, made: "Assembly", cap: Cap) -> list[Part]:
     """The team on the held-out tasks, and the teams that it is compared with."""
-    common = (stage.test_tasks, config, stage.grader, cap)
-    helpers = helpers_of(config, stage.team)
-    parts = await _team("evaluations", stage.roster, helpers, *common)
+    common = (made.test_tasks, config, made.grader, cap)
+    helpers = helpers_of(config, made.team)
+    parts = await _team("evaluations", made.roster, helpers, *common)
     for name, team in config.teams.items():
-        parts += await _team(name, seat(team, stage.engines), frozenset(), *common)
+        parts += await _team(name, seat(team, made.engines), frozenset(), *common)
     return parts
 
 

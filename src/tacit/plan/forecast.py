@@ -1,6 +1,6 @@
 """From a small sample to a whole run: tokens, money and time, and how unsure they are.
 
-Pure sums over episodes; `tacit.cli.dry_run` plays the sample.
+Pure sums over episodes; `tacit.plan.dry_run` plays the sample.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Equal requests computed once: what episodes of a group ask alike, such as a draft.
 
 For training, where a group plays one task many times. Not covered: answers of APIs, which have a
-cache of their own on disk (`api_cache`).
+cache of their own on disk (`api/cache.py`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from tacit.engine.base import Completion, Engine, Request
 from tacit.types import ChatMessage
 
 
-class OneAtATime:
+class KeyedLock:
     """Lets one in at a time for the same key."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Once:
         self.model, self.policy = engine.model, engine.policy
         self.engine = engine
         self._kept: dict[Hashable, Completion] = {}
-        self._turns = OneAtATime()
+        self._turns = KeyedLock()
 
     def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
         return self.engine.encode(messages)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from tacit.economy.ledger import PriceTable
 from tacit.engine.base import Account
 from tacit.errors import ConfigError
-from tacit.rollout import Cap
+from tacit.rollout.play import Cap
 from tacit.run.folder import RunFolder, read_lines
 from tacit.types import MOST_TOKENS, Receipt, Usage
 

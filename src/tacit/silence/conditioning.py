@@ -1,28 +1,35 @@
-"""The exact probability of silence, and how a message is drawn given that it is not silence.
+"""The exact probability of silence, and a message's probability given that it is not silence.
 
 Silence is the marker's ids m_1 … m_{n−1} and then m_n, any token at which the engine stops, so that
 π(m_n) is the sum over them. P_j = Π_{i>j} π(m_i | prompt, m_<i) is the chance of completing silence
-from its first j ids, so P_0 = π(silence). Given that it is not completed,
-q(m_{j+1}) = π(m_{j+1})·(1 − P_{j+1})/(1 − P_j), and every other token has π/(1 − P_j).
-So log q(y) = log π(y) − log(1 − P_0) for every y that is not silence.
+after its first j ids, so P_0 = π(silence). Given that silence is not completed,
+
+    q(m_{j+1}) = π(m_{j+1})·(1 − P_{j+1})/(1 − P_j),   any other token: q = π/(1 − P_j),
+
+and tokens after the message has left the marker keep q = π. So log q(y) = log π(y) − log(1 − P_0)
+for every message y that is not silence. This is `log_shift`; engines draw from q with it, and the
+trainer takes log q with it (`conditioned_logprobs`).
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from tacit.engine.base import SilenceRule
-from tacit.engine.sampler import uniform
-from tacit.types import Choice
-
-_CHOICE_COUNTER, _END_COUNTER = -1, -2
-"""Tokens use the counters from 0 on."""
 LEAST_REST = 2.0**-24
 """Half the distance from 1 to the next smaller number of single precision."""
+LARGEST_LOG_P = -1e-6
+"""Keeps log(1 − p) finite."""
+
+
+def log_shift(log_rest: Sequence[Any], j: int, *, follows: bool) -> Any:
+    """log q − log π of the token after the marker's first j ids; `log_rest` is log(1 − P_j)."""
+    return log_rest[j + 1] - log_rest[j] if follows else -log_rest[j]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +51,9 @@ class SilenceOdds:
     def logprob(self) -> float:
         return math.fsum(self.logprobs)
 
-    def silent(self, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def silent(self, uniform: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Silence as the model would write it, and its log π: the end is drawn among the ends."""
-        end, left = 0, uniform(seed, _END_COUNTER) * math.exp(self.logprobs[-1])
+        end, left = 0, uniform * math.exp(self.logprobs[-1])
         while end + 1 < len(self.ends) and (left := left - math.exp(self.end_logprobs[end])) >= 0.0:
             end += 1
         logprobs = (*self.logprobs[:-1], self.end_logprobs[end])
@@ -54,7 +61,8 @@ class SilenceOdds:
 
     def log_q_marker(self, j: int) -> float:
         """log q of going on with the marker after its first j ids."""
-        return self.logprobs[j] + self.log_rest[j + 1] - self.log_rest[j]
+        shifted: float = self.logprobs[j] + log_shift(self.log_rest, j, follows=True)
+        return shifted
 
 
 def silence_odds(
@@ -104,30 +112,22 @@ def log_others(logprob: float) -> float:
 def along_marker(
     ids: Sequence[int], logprobs: Sequence[float], odds: SilenceOdds, *, spoken: bool
 ) -> tuple[float, ...]:
-    """A drawn message's log π, known again from the odds as far as it follows the marker.
+    """A drawn message's log π, taken from the odds as far as it follows the marker.
 
     `spoken` makes it log q, that of a message drawn given that it is not silence.
     """
     known = list(logprobs)
     for j, (token, marker) in enumerate(zip(ids, (*odds.marker, None), strict=False)):
         if token != marker:
-            known[j] -= odds.log_rest[j] if spoken else 0.0
+            known[j] += log_shift(odds.log_rest, j, follows=False) if spoken else 0.0
             break
         known[j] = odds.log_q_marker(j) if spoken else odds.logprobs[j]
     return tuple(known)
 
 
-def decide(rule: SilenceRule, odds: SilenceOdds, seed: int) -> Choice:
-    """FREE, SPEAK or SILENT: a floored choice is drawn here, from the request's seed."""
-    if rule.choice is not Choice.FLOOR:
-        return rule.choice
-    silent = min(max(math.exp(odds.logprob), rule.floor), 1.0 - rule.floor)
-    return Choice.SILENT if uniform(seed, _CHOICE_COUNTER) < silent else Choice.SPEAK
-
-
 def condition_on_speech(logp_V: Tensor, odds: SilenceOdds, j: int) -> None:
     """Turn log π into log q, in place, where the output so far is the marker's first j ids."""
-    logp_V -= odds.log_rest[j]
+    logp_V += log_shift(odds.log_rest, j, follows=False)
     aimed = [odds.marker[j]] if j < len(odds.marker) else list(odds.ends)
     logp_V[aimed] = odds.log_q_marker(j)
 
@@ -154,3 +154,59 @@ def _log_sum(logprobs: Sequence[float]) -> float:
 def _logaddexp(a: float, b: float) -> float:
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def log_not_silent(log_p: Tensor) -> Tensor:
+    """log(1 − p) from log p, accurate at both ends."""
+    # The bound holds for the value alone: a gradient of 0 would leave a choice lost for ever.
+    x = log_p + (log_p.clamp(max=LARGEST_LOG_P) - log_p).detach()
+    near_one = x > -0.6931471805599453
+    return torch.where(near_one, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+
+
+def silence_logit(log_p: Tensor) -> Tensor:
+    """log p − log(1 − p)."""
+    return log_p - log_not_silent(log_p)
+
+
+def spelled(marker_ids: Sequence[int], ends: Sequence[int]) -> list[tuple[int, ...]]:
+    """Silence with each of the ends: what must be scored to know π(silence)."""
+    return [(*marker_ids[:-1], end) for end in ends]
+
+
+def any_end(logprobs_XM: Tensor, ends: int) -> Tensor:
+    """From the scores of C choices, each `spelled` with so many ends: [C, M], the last of any end.
+
+    A row sums to log π(silence).
+    """
+    if ends == 1 or not len(logprobs_XM):
+        return logprobs_XM
+    logprobs_CEM = logprobs_XM.reshape(-1, ends, logprobs_XM.shape[-1])
+    return torch.cat([logprobs_CEM[:, 0, :-1], logprobs_CEM[:, :, -1:].logsumexp(1)], dim=-1)
+
+
+def shared_prefix(output_ids: Sequence[int], marker_ids: Sequence[int]) -> int:
+    """How many tokens a spoken message has in common with the marker before it leaves it."""
+    pairs = enumerate(zip(output_ids, marker_ids, strict=False))
+    shared = next((n for n, (a, b) in pairs if a != b), min(len(output_ids), len(marker_ids)))
+    if shared == len(marker_ids):  # with another end it could not have been drawn either
+        raise ValueError("the message is the silence marker itself: it was not drawn given speech")
+    return shared
+
+
+def conditioned_logprobs(
+    logprobs_BT: Tensor, marker_logprobs_BM: Tensor, shared_B: Tensor
+) -> Tensor:
+    """log q of each token of spoken messages; a row sums to log π(y) − log(1 − p). Differentiable.
+
+    `shared_B` is each row's `shared_prefix`: where its message leaves the marker.
+    """
+    log_p_BM = marker_logprobs_BM.flip(-1).cumsum(-1).flip(-1)
+    rest_MB = [*log_not_silent(log_p_BM).unbind(-1), torch.zeros_like(log_p_BM[:, 0])]
+    shifts = []
+    for j in range(log_p_BM.shape[1]):
+        goes_on, leaves = (log_shift(rest_MB, j, follows=follows) for follows in (True, False))
+        kept = torch.where(shared_B == j, leaves, torch.zeros_like(leaves))
+        shifts.append(torch.where(shared_B > j, goes_on, kept))
+    shift_BM = torch.stack(shifts, dim=-1)
+    return logprobs_BT + functional.pad(shift_BM, (0, logprobs_BT.shape[1] - shift_BM.shape[1]))

@@ -1,4 +1,4 @@
-"""The choice to speak takes its step: logit p to what the gains ask for (`arms`).
+"""The step of silence: logit p moves to where the gains ask it to be (`arms`).
 
 It comes after the content's steps, from wherever they have dragged p: the two share weights, and an
 optimiser's step of the choice is too weak against that. So what is asked for is done, context by
@@ -8,25 +8,20 @@ context, as far as a few steps of conjugate gradients with a line search bring i
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tacit.config import SilenceConfig
-from tacit.learn.batch import Choice
-from tacit.learn.gradients import accumulate
-from tacit.learn.memory import as_memory_allows, in_two
-from tacit.learn.policy import Policy
-from tacit.learn.score import score
-from tacit.learn.silence import (
-    ChoiceSettings,
-    any_end,
-    asked_change,
-    choice_loss,
-    silence_logit,
-    spelled,
-)
+from tacit.silence import ChoicePoint, Step
+from tacit.silence.conditioning import silence_logit
 
+REACH = 3.0
+"""logit p is asked to stay within ±3, p between 5 and 95 %: a choice that is all but certain takes
+many steps to come back, and what was learned about it meanwhile is lost."""
+STD_FLOOR = 0.1
+"""The unit of rewards, as in `learn.advantage`; a constant, so that contexts stay in proportion."""
 MOST = 32
 """Contexts that one update is made from: with one for every episode, looking at all of them again
 and again would take several times as long as learning what is said."""
@@ -46,83 +41,105 @@ LONGEST = 0.05
 """The longest step, as a part of the weights' own length."""
 
 
+Learn = Callable[[Tensor, list[int]], Tensor]
+"""From log π(silence) of some contexts, given by number, to a loss."""
+
+
+class ChoiceModel(Protocol):
+    """One policy, as the step of silence sees it."""
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """What learns; gradients are left in `.grad`."""
+        ...
+
+    def publish(self) -> None:
+        """Let forward passes use the weights as they are now."""
+
+    def look(self, points: Sequence[ChoicePoint], learn: Learn | None = None) -> Tensor:
+        """log π(silence) at each point; `learn` has its gradients added up."""
+        ...
+
+
+def choice_weight(p: Tensor, gain: Tensor, least: float) -> Tensor:
+    """w = p(1−p), raised to `least` where silence pays though p < ½, or speaking though p > ½.
+
+    So a lost choice can come back, and a settled one is left alone.
+    """
+    against = ((gain > 0) & (p < 0.5)) | ((gain < 0) & (p > 0.5))
+    weight = p * (1 - p)
+    return torch.where(against, weight.clamp(min=least), weight)
+
+
+def choice_step(p: Tensor, gain: Tensor, config: SilenceConfig) -> Tensor:
+    """The change of logit p to ask for; `gain` is R_silent − mean R_spoken in each context."""
+    weight = choice_weight(p, gain, config.least_weight)
+    step = config.coefficient * weight * gain / STD_FLOOR
+    return step.clamp(-config.clip, config.clip).detach()
+
+
+def asked_change(
+    log_p: Tensor, gain: Tensor, config: SilenceConfig, *, owed: float | None = None
+) -> Tensor:
+    """`choice_step`, or in a warm-up what is `owed` to every context alike, kept within reach.
+
+    A choice out of reach comes back by `clip` at a time.
+    """
+    logit = silence_logit(log_p)
+    step = choice_step(log_p.exp(), gain, config) if owed is None else owed
+    change = (logit + step).clamp(-REACH, REACH) - logit
+    return change.clamp(-config.clip, config.clip).detach()
+
+
+def choice_loss(log_p_C: Tensor, old_log_p_C: Tensor, step_C: Tensor, choices: int) -> Tensor:
+    """½·(logit p − (old logit p + step))², summed and divided by the whole batch's `choices`.
+
+    At the old policy its gradient is exactly −step on each logit p. A batch used for several
+    updates stops at the step asked for, and a context dragged along by others is pulled back.
+    """
+    target_C = silence_logit(old_log_p_C.detach()) + step_C.detach()
+    return 0.5 * (silence_logit(log_p_C) - target_C).square().sum() / choices
+
+
 @dataclass(slots=True, eq=False)
-class Chooser:
+class DescentStep(Step):
     """Moves one policy's choice to speak."""
 
-    policy: Policy
-    silence: SilenceConfig
+    model: ChoiceModel
+    config: SilenceConfig
     missed: float = 0.0
     """What the last update of a warm-up missed, on average over its contexts."""
 
-    def present(self, choices: Sequence[Choice], tokens: int) -> list[Choice]:
-        """Those that count, with p as the weights have it now: an engine's may be a little off.
-
-        `tokens`: how many are computed together, here and in `step`.
-        """
-        choices = _evenly(choices)
+    def present(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
+        """Some of them, with p as the weights have it now: an engine's may be a little off."""
+        points = _evenly(points)
         with torch.no_grad():
-            log_p_C = _Contexts(self.policy, choices, tokens).look()
-        known = zip(choices, log_p_C.tolist(), strict=True)
+            log_p_C = self.model.look(points)
+        known = zip(points, log_p_C.tolist(), strict=True)
         return [replace(c, log_p=log_p) if math.isfinite(log_p) else c for c, log_p in known]
 
-    def step(self, choices: Sequence[Choice], *, train: bool, tokens: int) -> None:
+    def take(self, points: Sequence[ChoicePoint], *, train: bool) -> None:
         """p to where the gains ask it to be or, unless it is to `train`, back to where it was."""
-        choices = _evenly([choice for choice in choices if math.isfinite(choice.log_p)])
-        if not choices:
+        points = _evenly([point for point in points if math.isfinite(point.log_p)])
+        if not points:
             return
-        old_C = torch.tensor([choice.log_p for choice in choices])
-        gain_C = torch.tensor([choice.gain for choice in choices])
+        old_C = torch.tensor([point.log_p for point in points])
+        gain_C = torch.tensor([point.gain for point in points])
         owed = None if train else self.missed
-        change_C = asked_change(old_C, gain_C, self._settings(), owed=owed)
-        contexts = _Contexts(self.policy, choices, tokens)
-        descent = _Descent(contexts, old_C, change_C, SETTLED if train else HELD)
+        change_C = asked_change(old_C, gain_C, self.config, owed=owed)
+        descent = _Descent(self.model, points, old_C, change_C, SETTLED if train else HELD)
         for _ in range(STEPS):
             if not descent.step():
                 break
         self.missed = 0.0 if train else float(descent.left().mean())
-
-    def _settings(self) -> ChoiceSettings:
-        return ChoiceSettings(
-            coefficient=self.silence.coefficient,
-            least_weight=self.silence.least_weight,
-            clip=self.silence.clip,
-        )
-
-
-class _Contexts:
-    """Where a choice is made, computed in parts that memory allows."""
-
-    def __init__(self, policy: Policy, choices: Sequence[Choice], tokens: int) -> None:
-        self.policy = policy
-        self._asked = [
-            [(choice.prompt_ids, ids) for ids in spelled(choice.marker_ids, policy.ends)]
-            for choice in choices
-        ]
-        self._parts = _parts(choices, tokens // len(policy.ends))
-
-    def look(self, learn: Callable[[Tensor, list[int]], None] | None = None) -> Tensor:
-        """log π(silence) in each; `learn` is given those of one part after the other."""
-
-        def one(part: list[int]) -> Tensor:
-            with self.policy.on():
-                asked = [message for i in part for message in self._asked[i]]
-                scores = score(self.policy.loaded.module, asked)
-            log_p_C = any_end(scores.logprobs_BT, len(self.policy.ends)).sum(-1)
-            if learn:
-                learn(log_p_C, part)
-            return log_p_C.detach().float().cpu()
-
-        seen = list(as_memory_allows(self._parts, one, in_two))
-        self._parts = [part for part, _ in seen]
-        return torch.cat([log_p_C for _, log_p_C in seen])
 
 
 @dataclass(slots=True, eq=False)
 class _Descent:
     """On half the mean square of what is left to do, by conjugate gradients (Fletcher–Reeves)."""
 
-    contexts: _Contexts
+    model: ChoiceModel
+    points: Sequence[ChoicePoint]
     old_C: Tensor
     change_C: Tensor
     settled: float = SETTLED
@@ -130,10 +147,10 @@ class _Descent:
 
     def step(self) -> bool:
         """One step downhill; False where there is nothing more to do, or no way to do it."""
-        weights = list(self.contexts.policy.parameters.values())
+        weights = self.model.weights
         for weight in weights:
             weight.grad = None  # the old one may be the way of the last step
-        left_C = self._left(self.contexts.look(self._learn))
+        left_C = self._left(self.model.look(self.points, self._learn))
         moving = [weight for weight in weights if weight.grad is not None]
         downhill = [weight.grad for weight in moving if weight.grad is not None]
         size, steepness = float(left_C.square().mean()), _dot(downhill, downhill)
@@ -153,7 +170,7 @@ class _Descent:
             with torch.no_grad():
                 for weight, from_, direction in zip(moving, start, way, strict=True):
                     weight.copy_(from_).add_(direction, alpha=-by)
-            self.contexts.policy.publish()
+            self.model.publish()
             return self.left()
 
         for shorter in range(RETRIES + 1):
@@ -183,15 +200,14 @@ class _Descent:
 
     @torch.no_grad()
     def left(self) -> Tensor:
-        return self._left(self.contexts.look())
+        return self._left(self.model.look(self.points))
 
     def _left(self, log_p_C: Tensor) -> Tensor:
         return silence_logit(self.old_C) + self.change_C - silence_logit(log_p_C)
 
-    def _learn(self, log_p_C: Tensor, part: list[int]) -> None:
+    def _learn(self, log_p_C: Tensor, part: list[int]) -> Tensor:
         old, change = self.old_C[part].to(log_p_C), self.change_C[part].to(log_p_C)
-        loss = choice_loss(log_p_C, old, change, len(self.old_C))
-        accumulate(self.contexts.policy, loss)
+        return choice_loss(log_p_C, old, change, len(self.old_C))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +234,7 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
 
 
-def _evenly(choices: Sequence[Choice]) -> list[Choice]:
+def _evenly(points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
     """As many as an update is made from, from all over the batch."""
-    size = min(MOST, len(choices))
-    return [choices[i * len(choices) // size] for i in range(size)]
-
-
-def _parts(choices: Sequence[Choice], tokens: int) -> list[list[int]]:
-    """Choices in pieces of at most so many padded tokens."""
-    width = max(len(choice.prompt_ids) + len(choice.marker_ids) for choice in choices)
-    size = max(1, tokens // width)
-    return [list(range(i, min(i + size, len(choices)))) for i in range(0, len(choices), size)]
+    size = min(MOST, len(points))
+    return [points[i * len(points) // size] for i in range(size)]

@@ -26,9 +26,10 @@ from tacit.engine.base import Account, Completion, Request, Sampling, check_requ
 from tacit.engine.chat import Chat
 from tacit.engine.fitness import point_out_faults
 from tacit.engine.load import default_rows, load_tokenizer, model_folder, reading
+from tacit.engine.request_state import END_COUNTER, decide
 from tacit.engine.sampler import uniform
-from tacit.engine.silence import SilenceOdds, along_marker, decide, log_others, marker_odds
 from tacit.errors import EngineError
+from tacit.silence.conditioning import SilenceOdds, along_marker, log_others, marker_odds
 from tacit.types import ChatMessage, Choice, Stop, Usage
 from tacit.vllm.server import Drawn, Export, Server, VllmServer
 
@@ -166,7 +167,7 @@ class VllmEngine:
         assert request.silence is not None
         choice = decide(request.silence, odds, request.seed)
         if choice is Choice.SILENT:
-            return Drawn(*odds.silent(request.seed), Stop.EOS)
+            return Drawn(*odds.silent(uniform(request.seed, END_COUNTER)), Stop.EOS)
         drawn = await self._go_on(request, (), request.seed)
         spoken = choice is Choice.SPEAK
         if spoken and _must_leave(drawn, odds, request.sampling):

@@ -16,7 +16,7 @@ from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import Unfit
 from tacit.learn.score import score
-from tacit.learn.silence import any_end, spelled
+from tacit.silence.conditioning import any_end, spelled
 from tacit.team.prompts import build
 from tacit.types import ChatMessage, Stop
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.engine.base import Sampling
-from tacit.engine.silence import SilenceOdds
+from tacit.silence.conditioning import SilenceOdds
 
 PAGE = 16
 """Tokens a page."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from tacit.engine.base import Sampling
 from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import equal_rows, log_distribution
-from tacit.engine.silence import SilenceOdds, silence_odds
 from tacit.fast.decode.draw_gpu import FLOATS, INTS, Floats, Ints, Rows
 from tacit.fast.decode.kernels import decode_attention, prompt_attention, prompt_tiles
 from tacit.fast.decode.layers_gpu import FusedModel
@@ -23,6 +22,7 @@ from tacit.fast.decode.pages import (
     copy_pages,
     pages_for,
 )
+from tacit.silence.conditioning import SilenceOdds, silence_odds
 from tacit.types import Choice
 
 STEPS = 8

@@ -1,0 +1,1 @@
+"""Playing episodes, and the groups of episodes that a training step compares."""
