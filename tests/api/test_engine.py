@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tacit.api import limits as api_limits
-from tacit.api.engine import ApiEngine
+from tacit.api.api_engine import ApiEngine
 from tacit.config import AgentConfig, ModelConfig, TeamConfig
 from tacit.engine.base import Account, Completion, Request, Sampling, SilenceRule
 from tacit.engine.scripted import ScriptedEngine
@@ -567,7 +567,7 @@ async def test_a_change_since_the_run_was_stopped_is_said_too(
 # Limits and patience
 
 
-async def through(gate: api_limits.Gate, tokens: float, real: int | None = None) -> float:
+async def through(gate: api_limits.RateLimiter, tokens: float, real: int | None = None) -> float:
     async with gate.attempt(tokens, lambda: None) as settle:
         if real is not None:
             settle(real)
@@ -583,7 +583,7 @@ async def test_no_minute_sees_more_than_the_limit(
     monkeypatch: pytest.MonkeyPatch, requests: float | None, tokens: float | None
 ) -> None:
     monkeypatch.setattr(api_limits, "MINUTE", 0.2)
-    gate = api_limits.Gate(100, requests, tokens)
+    gate = api_limits.RateLimiter(100, requests, tokens)
     times = await asyncio.gather(*(through(gate, 10) for _ in range(17)))
     assert most_within(times, 0.2) == 5
     assert times == sorted(times), "first come, first served"
@@ -591,7 +591,7 @@ async def test_no_minute_sees_more_than_the_limit(
 
 async def test_a_guess_is_corrected_by_what_a_call_came_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_limits, "MINUTE", 0.3)
-    gate = api_limits.Gate(100, None, 100)
+    gate = api_limits.RateLimiter(100, None, 100)
     times = [await through(gate, 90, real=10) for _ in range(2)]
     assert most_within(times, 0.3) == 2, "there was room after all"
     times += [await through(gate, 80, real=1000) for _ in range(2)]
@@ -602,7 +602,7 @@ async def test_a_call_larger_than_the_limit_waits_for_an_empty_minute_and_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(api_limits, "MINUTE", 0.1)
-    gate = api_limits.Gate(100, None, 100)
+    gate = api_limits.RateLimiter(100, None, 100)
     times = [await through(gate, 500) for _ in range(3)]
     assert most_within(times, 0.1) == 1
 

@@ -7,7 +7,7 @@ import torch
 
 from tacit.engine import kv_check
 from tacit.engine.forward import forward_of
-from tacit.engine.kv_cache import Rows
+from tacit.engine.kv_cache import RowBlock
 from tests.helpers.tiny_models import tiny_model
 
 
@@ -59,12 +59,12 @@ def test_a_model_that_raises_or_answers_otherwise_does_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = tiny_model().module
-    advance = Rows.advance
+    advance = RowBlock.advance
 
-    def one_position_late(self: Rows, tokens: list[int], positions: list[int]) -> None:
+    def one_position_late(self: RowBlock, tokens: list[int], positions: list[int]) -> None:
         advance(self, tokens, [position + 1 for position in positions])
 
-    monkeypatch.setattr(Rows, "advance", one_position_late)
+    monkeypatch.setattr(RowBlock, "advance", one_position_late)
     assert in_a_thread(lambda: why_not(module)) == ("decoding in rows changes its logits")
     module.forward = None
     assert "TypeError" in in_a_thread(lambda: why_not(module))

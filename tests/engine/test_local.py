@@ -307,7 +307,7 @@ async def test_a_broken_pass_fails_its_requests_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("tacit.engine.scheduler.Rows", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        ("tacit.engine.scheduler.RowBlock", torch.OutOfMemoryError("tried to allocate 7 TiB")),
         ("tacit.engine.local.why_not_rows", torch.OutOfMemoryError("tried to allocate 7 TiB")),
         (
             "tacit.engine.forward.DynamicCache",

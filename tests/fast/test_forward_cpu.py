@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.engine.forward import Forward, forward_of
-from tacit.engine.kv_cache import Rows
+from tacit.engine.kv_cache import RowBlock
 from tacit.fast.forward_cpu import CpuForward, TwoHalves
 from tests.helpers.tiny_models import tiny_model
 
@@ -24,7 +24,7 @@ def decoded(kind: str, near: int, others: list[int], *, row: int = 0, **size: in
     prompts = [ids(far, seed=1 + n) for n, far in enumerate(others)]
     prompts.insert(row, ids(near))
     first, shape = forward.prefill(prompts[0]), (len(prompts), LENGTH)
-    rows = Rows(forward.decoder(first, *shape), first, *shape)
+    rows = RowBlock(forward.decoder(first, *shape), first, *shape)
     for number, prompt in enumerate(prompts):
         rows.fill(number, forward.prefill(prompt))
     for step in range(3):

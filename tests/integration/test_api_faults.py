@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tacit.api import limits as api_limits
-from tacit.api.engine import ApiEngine
+from tacit.api.api_engine import ApiEngine
 from tacit.config import EvaluationConfig, ModelConfig, TaskConfig, TeamConfig
 from tacit.errors import RunError
 from tacit.evaluation.measure import evaluate_team

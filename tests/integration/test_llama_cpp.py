@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.api.engine import ApiEngine
+from tacit.api.api_engine import ApiEngine
 from tacit.cli.training import run_training
 from tacit.config import ModelConfig, TaskConfig
 from tacit.config.file import parse_config

@@ -23,7 +23,7 @@ from tacit.learn.policy import Policy, build_policies
 from tacit.learn.score import score
 from tacit.run.folder import RunFolder
 from tacit.types import ChatMessage, Choice, Episode
-from tacit.vllm.engine import VllmEngine, serve
+from tacit.vllm.vllm_engine import VllmEngine, serve
 from tacit.vllm.weight_sync import serve_policy
 from tests.helpers.tiny_models import tiny_model
 from tests.helpers.training_runs import tree

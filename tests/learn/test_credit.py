@@ -180,7 +180,7 @@ def test_arms_give_one_choice_a_context_with_its_gain_and_p() -> None:
     assert one.gain == pytest.approx(1.0 - 1 / 3)
     assert one.log_p == pytest.approx(math.log(0.25))
     assert (one.prompt_ids, one.marker_ids, one.policy) == (PROMPT, MARKER, "team")
-    assert [row.context for row in batch.rows] == [0, 0, 0]
+    assert [row.marker for row in batch.rows] == [MARKER] * 3
     assert batch.groups[0].gain == pytest.approx(one.gain)
 
 
@@ -357,7 +357,7 @@ def test_contexts_of_two_tasks_are_two_choices() -> None:
     other = group(spoken(0.0, 0.2, prompt=(4, 4)), silent=(quiet(1.0, 0.2),), task="u")
     batch = judged(first, other)
     assert [one.gain for one in batch.choices] == [-1.0, 1.0]
-    assert [row.context for row in batch.rows] == [0, 1]
+    assert [row.marker for row in batch.rows] == [MARKER] * 2
 
 
 def test_floor_weighs_what_was_drawn_more_often_than_the_policy_would() -> None:
@@ -367,7 +367,7 @@ def test_floor_weighs_what_was_drawn_more_often_than_the_policy_would() -> None:
     batch = judged(group(episode(1.0, rare), episode(0.0, common)), floor=floor)
     assert [row.weight for row in batch.rows] == pytest.approx([0.05 / 0.2, 0.95 / 0.8])
     assert [row.silent for row in batch.rows] == [True, False]
-    assert [row.context for row in batch.rows] == [None, None]
+    assert [row.marker for row in batch.rows] == [(), ()]
     assert batch.choices == ()
     a, b = 0.05 / 0.2, 0.95 / 0.8
     assert batch.groups[0].tokens == pytest.approx((2 * a + 3 * b) / (a + b))

@@ -13,7 +13,7 @@ from tacit.config import SilenceConfig
 from tacit.engine.load import LoadedModel
 from tacit.errors import RunError
 from tacit.learn import microbatch as scoring, update as updating
-from tacit.learn.batch import Row, bundle
+from tacit.learn.batch import Row, bundle, markers
 from tacit.learn.loss import LossInputs
 from tacit.learn.microbatch import score_all
 from tacit.learn.policy import Policy, fingerprint
@@ -200,11 +200,10 @@ def test_several_updates_share_the_log_probabilities_of_before(
 def test_micro_batches_scored_together_are_scored_as_each_alone() -> None:
     """Their rows differ in length, and one has a choice that its rows were drawn under."""
     updater = make_updater(microbatch_tokens=30)
-    rows = [replace(row, context=0 if i < 2 else None) for i, row in enumerate(make_rows(8))]
-    choices = make_choices(updater.policy, [rows[0].prompt_ids], gain=0.3)
-    micros = updater._microbatches(rows, choices, bundle(rows, choices))
+    rows = [replace(row, marker=MARKER if i < 2 else ()) for i, row in enumerate(make_rows(8))]
+    micros = updater._microbatches(bundle(rows))
     widths = {max(len(row.output_ids) for row in micro.rows) for micro in micros}
-    assert len(micros) > 2 and len(widths) > 1 and any(micro.choices for micro in micros)
+    assert len(micros) > 2 and len(widths) > 1 and any(markers(micro.rows) for micro in micros)
     module, on = updater.policy.loaded.module, updater.policy.on
     together = score_all(micros, module, on(), (EOS,))
     for micro, one in zip(micros, together, strict=True):
@@ -307,7 +306,7 @@ def spoken_rows(count: int = 12, advantage: float = 1.0) -> list[Row]:
             engine_logprobs=(-1.0,) * 4,
             advantage=advantage if i % 2 else -advantage,
             sequence=i,
-            context=i % 3,
+            marker=MARKER,
         )
         for i in range(count)
     ]
@@ -358,7 +357,7 @@ def test_in_the_warm_up_p_is_held_while_the_content_learns() -> None:
                 ]
                 updater.update(rows, choices, train_choice=False)
             else:
-                bare = [replace(row, context=None) for row in rows]
+                bare = [replace(row, marker=()) for row in rows]
                 updater.update(bare, [], train_choice=False)
         drift[held] = abs(mean_logit(policy) - start)
     assert drift[False] > 1.0
@@ -386,8 +385,7 @@ def test_other_contexts_are_no_reason_to_move_in_a_warm_up() -> None:
     for prompt in (PROMPTS[0], PROMPTS[1], PROMPTS[2]):
         choices = make_choices(policy, [prompt], gain=0.5)
         before = weights_of(policy)
-        rows = [replace(row, context=0) for row in spoken_rows(advantage=0.0)]
-        updater.update(rows, choices, train_choice=False)
+        updater.update(spoken_rows(advantage=0.0), choices, train_choice=False)
         assert moved(before, policy) == 0.0
 
 
@@ -497,7 +495,7 @@ def with_room_for(messages: int, refused: list[int], error: Exception = FULL[0])
 def twins(updates: int = 1) -> tuple[Updater, Updater, list[Row], list[ChoicePoint]]:
     """Two like updaters, and four contexts for them, two messages and a marker each."""
     free, tight = (with_sgd(make_updater(updates=updates)) for _ in range(2))
-    rows = [replace(row, context=i // 2) for i, row in enumerate(make_rows(8))]
+    rows = [replace(row, marker=MARKER) for row in make_rows(8)]
     prompts = [rows[i].prompt_ids for i in (0, 2, 4, 6)]
     return free, tight, rows, make_choices(free.policy, prompts, gain=0.2)
 

@@ -20,8 +20,8 @@ from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError, EngineError, PromptTooLong
 from tacit.silence.conditioning import condition_on_speech, silence_odds
 from tacit.types import Choice, Stop
-from tacit.vllm.engine import ServedModel, VllmEngine
 from tacit.vllm.server import Drawn, Export
+from tacit.vllm.vllm_engine import ServedModel, VllmEngine
 from tests.helpers.tiny_models import tiny_tokenizer
 
 OTHER_END = 250

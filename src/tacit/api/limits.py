@@ -65,7 +65,7 @@ class Window:
             taken.amount = amount
 
 
-class Gate:
+class RateLimiter:
     """Lets attempts through, first come first served, as fast as all the limits allow."""
 
     def __init__(

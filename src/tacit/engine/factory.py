@@ -6,8 +6,8 @@ from tacit.registry import lookup
 
 ENGINES = {
     "local": "tacit.engine.local:open_local",
-    "vllm": "tacit.vllm.engine:open_vllm",
-    "api": "tacit.api.engine:open_api",
+    "vllm": "tacit.vllm.vllm_engine:open_vllm",
+    "api": "tacit.api.api_engine:open_api",
 }
 """What opens each kind of engine, imported when it is first asked for."""
 

@@ -53,7 +53,7 @@ def cache_length(tokens: int) -> int:
     return length
 
 
-class Rows:
+class RowBlock:
     """A block of rows: which positions each may attend to, and the logits it draws from next."""
 
     def __init__(self, decoder: Decoder, like: Prefill, rows: int, length: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.engine.forward import Forward
-from tacit.engine.kv_cache import Rows
+from tacit.engine.kv_cache import RowBlock
 from tacit.engine.memory import ran_out
 from tacit.engine.threads import use_threads
 
@@ -52,7 +52,7 @@ def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
 def _decode(forward: Forward, rows: int) -> Tensor:
     """The same sequence in every row, its last token decoded."""
     prompt = forward.prefill(_PROBE_IDS[:-1])
-    block = Rows(forward.decoder(prompt, rows, 64), prompt, rows, 64)
+    block = RowBlock(forward.decoder(prompt, rows, 64), prompt, rows, 64)
     for row in range(rows):
         block.fill(row, prompt)
     block.advance([_PROBE_IDS[-1]] * rows, [len(_PROBE_IDS) - 1] * rows)

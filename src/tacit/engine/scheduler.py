@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from tacit.engine.forward import Forward
-from tacit.engine.kv_cache import Prefill, Rows, cache_length
+from tacit.engine.kv_cache import Prefill, RowBlock, cache_length
 from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import RowSettings, draw, log_distribution
 
@@ -112,7 +112,7 @@ class _Block:
         self._prefills = prefills
         self._length = length
         self._settings = RowSettings(rows, forward.module.device)
-        self._rows: Rows | None = None
+        self._rows: RowBlock | None = None
         self._states: list[RequestState | None] = [None] * rows
 
     @property
@@ -162,7 +162,7 @@ class _Block:
             if self._rows is None:
                 shape = len(self._states), self._length
                 decoder = self._forward.decoder(prompt, *shape)
-                self._rows = Rows(decoder, prompt, *shape)
+                self._rows = RowBlock(decoder, prompt, *shape)
             self._rows.fill(row, prompt)
             self._settings.put(row, state.request.sampling, state.request.seed)
             admitted.append(row)

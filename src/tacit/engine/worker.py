@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Step = Callable[[], bool]
+Work = Callable[[], bool]
 """Does a little work and says whether more is left. It must not raise."""
 
 
@@ -17,18 +17,18 @@ class Worker:
         self.epoch = 0
         """How many pauses have ended: what was computed in an earlier epoch may be stale."""
         self._changed = threading.Condition()
-        self._steps: list[Step] = []
+        self._steps: list[Work] = []
         self._thread: threading.Thread | None = None
         self._work = False
         self._stepping = False
         self._pauses = 0
 
-    def join(self, step: Step) -> None:
+    def join(self, step: Work) -> None:
         """Have `step` called, from the worker's thread, whenever there may be work."""
         with self._changed:
             self._steps.append(step)
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: Work) -> None:
         """Call `step` no more; returns once it is certain not to be running."""
         with self._changed:
             self._steps.remove(step)

@@ -1,18 +1,18 @@
-"""The rows of a training batch, and cutting them into micro-batches by tokens.
+"""The rows of a training batch, and cutting them into microbatches by tokens.
 
 A row is one trained call. Rows whose ratio or whose silence is computed together stay together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tacit.silence import ChoicePoint, Ids
+from tacit.silence import Ids
 
 LEAST_SHARED = 16
 """Tokens that prompts must have in common, unless they are equal, to be computed once."""
 SPREAD = 4
-"""How many times a micro-batch's tokens attention may work on: each message's whole prompt."""
+"""How many times a microbatch's tokens attention may work on: each message's whole prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,61 +28,58 @@ class Row:
     """Rows of one number share a GSPO ratio."""
     weight: float = 1.0
     silent: bool = False
-    context: int | None = None
-    """The choice this message was spoken in, where it was drawn given speech."""
+    marker: Ids = ()
+    """The silence marker, where the message was drawn given that it is not silence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Rows that must be computed in one micro-batch, with the choices they need."""
+    """Rows that must be computed in one microbatch."""
 
-    rows: tuple[int, ...]
-    choices: tuple[int, ...]
+    rows: tuple[Row, ...]
+    height: int
+    """How many messages that makes, markers included."""
     width: int
     """Longest prompt plus output among them."""
     tokens: int
     """Of all of them, what prompts have in common counted once."""
     spread: int
     """Of all of them, each with its whole prompt: what attention works on."""
-    prompt: Ids
-    """Of the first of them."""
 
     @property
-    def height(self) -> int:
-        return len(self.rows) + len(self.choices)
+    def prompt(self) -> Ids:
+        return self.rows[0].prompt_ids
 
 
-def bundle(rows: Sequence[Row], choices: Sequence[ChoicePoint]) -> list[Bundle]:
-    """The connected groups of rows: those that share a sequence or a choice, one policy each."""
-    parent: dict[tuple[str, int], tuple[str, int]] = {}
+def markers(rows: Iterable[Row]) -> list[tuple[Ids, Ids]]:
+    """The (prompt, marker) pairs that must be scored to know rows given speech, once each."""
+    return list(dict.fromkeys((row.prompt_ids, row.marker) for row in rows if row.marker))
 
-    def root(key: tuple[str, int]) -> tuple[str, int]:
+
+def bundle(rows: Sequence[Row]) -> list[Bundle]:
+    """The connected groups of rows: those that share a sequence or a choice to speak."""
+    parent: dict[Hashable, Hashable] = {}
+
+    def root(key: Hashable) -> Hashable:
         while (above := parent.setdefault(key, key)) != key:
             key = above
         return key
 
-    for number, row in enumerate(rows):
-        parent[root(("row", number))] = root(("sequence", row.sequence))
-        if row.context is not None:
-            parent[root(("choice", row.context))] = root(("row", number))
-    groups: dict[tuple[str, int], tuple[list[int], list[int]]] = {}
-    for number in range(len(rows)):
-        groups.setdefault(root(("row", number)), ([], []))[0].append(number)
-    for number in range(len(choices)):
-        groups.setdefault(root(("choice", number)), ([], []))[1].append(number)
-    return [_bundle(rows, choices, *group) for group in groups.values()]
+    for row in rows:
+        if row.marker:
+            parent[root((row.prompt_ids, row.marker))] = root(row.sequence)
+    groups: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(root(row.sequence), []).append(row)
+    return [_bundle(group) for group in groups.values()]
 
 
-def _bundle(
-    rows: Sequence[Row], choices: Sequence[ChoicePoint], some: list[int], others: list[int]
-) -> Bundle:
-    said = [(rows[i].prompt_ids, rows[i].output_ids) for i in some]
-    said += [(choices[i].prompt_ids, choices[i].marker_ids) for i in others]
-    width = max(len(prompt) + len(output) for prompt, output in said)
+def _bundle(rows: Sequence[Row]) -> Bundle:
+    said = [(row.prompt_ids, row.output_ids) for row in rows] + markers(rows)
+    sizes = [len(prompt) + len(output) for prompt, output in said]
     prompts = sorted(prompt for prompt, _ in said)
-    spread = sum(len(prompt) + len(output) for prompt, output in said)
-    tokens = spread - sum(counted_once(*pair) for pair in pairwise(prompts))
-    return Bundle(tuple(some), tuple(others), width, tokens, spread, said[0][0])
+    shared = sum(counted_once(*pair) for pair in pairwise(prompts))
+    return Bundle(tuple(rows), len(said), max(sizes), sum(sizes) - shared, sum(sizes))
 
 
 def microbatches(
@@ -108,7 +105,7 @@ def microbatches(
 
 
 def size_of(bundles: Iterable[Bundle], *, padded: bool = True) -> int:
-    """What these take of a micro-batch's tokens."""
+    """What these take of a microbatch's tokens."""
     ordered = _ordered(bundles, padded)
     return sum(_size(one, ordered[:place], padded) for place, one in enumerate(ordered))
 
@@ -124,12 +121,12 @@ def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
 
 
 def _widest_first(bundles: Iterable[Bundle]) -> list[Bundle]:
-    return sorted(bundles, key=lambda one: (-one.width, one.rows))
+    return sorted(bundles, key=lambda one: -one.width)
 
 
 def _alike(bundles: Iterable[Bundle]) -> list[Bundle]:
     """Those with half a prompt in common beside each other, else by width: a CPU pads to it."""
-    ordered = sorted(bundles, key=lambda one: (one.prompt, -one.width, one.rows))
+    ordered = sorted(bundles, key=lambda one: (one.prompt, -one.width))
     alike = [ordered[:1]]
     for before, one in pairwise(ordered):
         least = min(len(before.prompt), len(one.prompt))

@@ -40,7 +40,7 @@ class Credit:
         self._give_advantages(groups)
         choices = self.silence.choices(groups)
         rows = tuple(self._rows(groups, choices))
-        return Batch(rows=rows, choices=tuple(choices.points), groups=tuple(groups))
+        return Batch(rows=rows, choices=tuple(choices.points.values()), groups=tuple(groups))
 
     def _reward(self, group: Group, multipliers: Multipliers) -> None:
         """Both arms are rewarded together, so that they share one scale."""
@@ -97,9 +97,10 @@ class Credit:
                     role = self.roles.get(call.agent)
                     if not call.policy or role is None:
                         continue
-                    chose = call.choice is self.silence.choice
-                    context = choices.places.get((call.policy, call.prompt_ids)) if chose else None
-                    counts = choices.counts.get((place, call.prompt_ids), 1.0) if chose else 1.0
+                    point, counts = None, 1.0
+                    if call.choice is self.silence.choice:
+                        point = choices.points.get((call.policy, call.prompt_ids))
+                        counts = choices.counts.get((place, call.prompt_ids), 1.0)
                     unit = self._unit((place, number, call.policy), call, turn)
                     yield Row(
                         policy=call.policy,
@@ -110,7 +111,7 @@ class Credit:
                         sequence=sequences.setdefault(unit, len(sequences)),
                         weight=self.silence.weight(call),
                         silent=call.silent,
-                        context=context,
+                        marker=point.marker_ids if point else (),
                     )
 
     def _unit(self, episode: tuple[object, ...], call: Call, turn: int) -> tuple[object, ...]:

@@ -2,17 +2,15 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from tacit.engine.memory import ran_out
 from tacit.learn.assemble import Assembly
-from tacit.learn.batch import Row
 from tacit.learn.credit import Batch
 from tacit.learn.score import score
 from tacit.learn.update import Updated
-from tacit.silence import ChoicePoint
 
 BASE_LOSS_ROWS = 16
 """Messages a step whose loss under the frozen base is looked at: private codes show there."""
@@ -26,8 +24,10 @@ class Learners:
         """One update of every policy."""
         async with self.changing():
             return {
-                name: self.made.updaters[name].update(*share, train_choice=train_choice)
-                for name, share in self._shares(batch).items()
+                name: updater.update(rows, choices, train_choice=train_choice)
+                for name, updater in self.made.updaters.items()
+                if (rows := [row for row in batch.rows if row.policy == name])
+                for choices in ([one for one in batch.choices if one.policy == name],)
             }
 
     @asynccontextmanager
@@ -53,16 +53,6 @@ class Learners:
                 numbers[f"{prefix}/base_loss"] = loss
         return numbers
 
-    def _shares(self, batch: Batch) -> dict[str, tuple[list[Row], list[ChoicePoint]]]:
-        """Each policy's rows and choices, where it has any."""
-        shares = {}
-        for name in self.made.updaters:
-            rows = [row for row in batch.rows if row.policy == name]
-            own = [i for i, choice in enumerate(batch.choices) if choice.policy == name]
-            if rows:
-                shares[name] = _renumbered(rows, batch, own)
-        return shares
-
     @torch.no_grad()
     def _base_loss(self, batch: Batch, policy: str) -> float | None:
         """Mean negative log-probability of some spoken messages under the frozen base."""
@@ -83,14 +73,3 @@ class Learners:
             else:
                 return float(-scores.logprobs_BT.sum() / scores.mask_BT.sum())
         return None
-
-
-def _renumbered(
-    rows: list[Row], batch: Batch, own: list[int]
-) -> tuple[list[Row], list[ChoicePoint]]:
-    """Rows and choices of one policy, the rows pointing into the shorter list of choices."""
-    place = {old: new for new, old in enumerate(own)}
-    moved = [
-        row if row.context is None else replace(row, context=place[row.context]) for row in rows
-    ]
-    return moved, [batch.choices[i] for i in own]

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from tacit.learn.choice_model import PolicyChoice
 from tacit.learn.gradients import accumulate, take_step
 from tacit.learn.loss import LOSSES, BatchSizes, LossInputs, batch_sizes
 from tacit.learn.loss_stats import LossStats, merge_stats
-from tacit.learn.microbatch import Microbatch, Scored, cut_out, halves, score_all
+from tacit.learn.microbatch import Microbatch, halves, score_all
 from tacit.learn.policy import Policy
+from tacit.learn.score import Scores
 from tacit.silence import ChoicePoint, Silence, Step
 
 log = logging.getLogger(__name__)
@@ -107,8 +108,8 @@ class Updater:
         self, rows: Sequence[Row], choices: Sequence[ChoicePoint], *, train_choice: bool
     ) -> Updated:
         """Learn from rows of this policy. While silence warms up it is only held in place."""
-        parts = split(bundle(rows, choices), self.config.train.updates)
-        batches = [self._microbatches(rows, choices, part) for part in parts]
+        parts = split(bundle(rows), self.config.train.updates)
+        batches = [self._microbatches(part) for part in parts]
         seen = Seen()
         with self._within_memory():
             if choices:
@@ -133,26 +134,26 @@ class Updater:
         }[schedule.schedule]
         return schedule.learning_rate * warm * shape
 
-    def _microbatches(
-        self, rows: Sequence[Row], choices: Sequence[ChoicePoint], part: list[Bundle]
-    ) -> list[Microbatch]:
-        """Cut one optimiser step's share of the batch, its sequences numbered from 0."""
-        mine = [rows[i] for one in part for i in one.rows]
-        number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in mine))}
-        tokens = torch.tensor([len(row.output_ids) for row in mine])
-        sizes = batch_sizes(tokens, torch.tensor([number[row.sequence] for row in mine]))
-        padded = not forward_of(self.policy.loaded.module).packs
+    def _microbatches(self, part: list[Bundle]) -> list[Microbatch]:
+        """One optimiser step's share of the batch, its sequences numbered from 0."""
+        rows = sorted((row for one in part for row in one.rows), key=lambda row: row.sequence)
+        number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in rows))}
+        rows = [replace(row, sequence=number[row.sequence]) for row in rows]
+        tokens = torch.tensor([len(row.output_ids) for row in rows])
+        sizes = batch_sizes(tokens, torch.tensor([row.sequence for row in rows]))
+        bundles = bundle(rows)
         # one at least, so that entropy and the like are known at every step
-        teaching = [one for one in part if self._teaches(rows, one)]
-        teaching = teaching or [one for one in part if one.rows][:1]
-        return [
-            cut_out(rows, choices, some, number, sizes)
-            for some in microbatches(teaching, self.tokens, padded=padded)
-        ]
+        teaching = [one for one in bundles if self._teaches(one)] or bundles[:1]
+        cut = microbatches(teaching, self.tokens, padded=self._padded)
+        return [Microbatch([row for one in some for row in one.rows], sizes) for some in cut]
 
-    def _teaches(self, rows: Sequence[Row], one: Bundle) -> bool:
+    @property
+    def _padded(self) -> bool:
+        return not forward_of(self.policy.loaded.module).packs
+
+    def _teaches(self, one: Bundle) -> bool:
         """Whether there is a gradient, or something to be seen: else it counts, uncomputed."""
-        return bool(self.loss.kl) or any(rows[i].advantage for i in one.rows)
+        return bool(self.loss.kl) or any(row.advantage for row in one.rows)
 
     @torch.no_grad()
     def _remember(self, batches: list[list[Microbatch]]) -> None:
@@ -162,7 +163,7 @@ class Updater:
         at_once = SCORED_AT_ONCE if module.device.type == "cuda" and forward_of(module).packs else 1
         pieces = [micros[first : first + at_once] for first in range(0, len(micros), at_once)]
 
-        def scored(some: list[Microbatch]) -> list[Scored]:
+        def scored(some: list[Microbatch]) -> list[Scores]:
             return score_all(some, module, self.policy.on(), self.policy.ends)
 
         for some, scores in as_memory_allows(pieces, scored, in_two):
@@ -199,8 +200,8 @@ class Updater:
 
     def _halved(self, micro: Microbatch) -> list[Microbatch]:
         """Smaller ones; the following steps are cut as small from the start."""
-        parts, padded = halves(micro), not forward_of(self.policy.loaded.module).packs
-        size = max((size_of(bundle(p.rows, p.choices), padded=padded) for p in parts), default=0)
+        parts = halves(micro)
+        size = max((size_of(bundle(p.rows), padded=self._padded) for p in parts), default=0)
         if 0 < size < self.tokens:
             self.choice.tokens = size
             sentence = "%s: out of memory while learning; going on with microbatches of %d tokens"

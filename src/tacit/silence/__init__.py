@@ -37,13 +37,12 @@ class ChoicePoint:
 
 @dataclass(slots=True)
 class Choices:
-    """The choices of a batch, and which of them each message was spoken in."""
+    """The choices of a batch."""
 
-    points: list[ChoicePoint] = field(default_factory=list)
-    places: dict[tuple[str, Ids], int] = field(default_factory=dict)
-    """(policy, prompt ids) → the point's number."""
+    points: dict[tuple[str, Ids], ChoicePoint] = field(default_factory=dict)
+    """By policy and prompt."""
     counts: dict[tuple[int, Ids], float] = field(default_factory=dict)
-    """(group, prompt ids) → how much messages spoken there count."""
+    """How much messages count that were spoken there, by group and prompt."""
 
 
 class Step:

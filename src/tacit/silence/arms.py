@@ -79,21 +79,19 @@ class Arms(Silence):
 
     def choices(self, groups: Sequence[Group]) -> Choices:
         """A point for each context; where two tasks ask the same, their gains are averaged."""
-        found, gains = Choices(), list[list[float]]()
+        found = Choices()
+        gains: dict[tuple[str, Ids], dict[int, float]] = {}
         for number, group in enumerate(groups):
             known = compared(group)
             for call in _calls(group.episodes, Choice.SPEAK):
                 key = call.policy, call.prompt_ids
-                if key not in found.places:
-                    found.places[key] = len(gains)
-                    gains.append([])
-                    found.points.append(_point(call, group))
-                if (number, call.prompt_ids) not in found.counts:
-                    alone, gain = known[call.prompt_ids]
-                    gains[found.places[key]].append(gain)
-                    found.counts[number, call.prompt_ids] = self._counts(alone)
-        pairs = zip(found.points, gains, strict=True)
-        found.points = [replace(point, gain=fmean(mine)) for point, mine in pairs]
+                if key not in found.points:
+                    found.points[key] = _point(call, group)
+                alone, gain = known[call.prompt_ids]
+                gains.setdefault(key, {})[number] = gain
+                found.counts[number, call.prompt_ids] = self._counts(alone)
+        for key, mine in gains.items():
+            found.points[key] = replace(found.points[key], gain=fmean(mine.values()))
         return found
 
     def _counts(self, alone: float) -> float:

@@ -106,7 +106,7 @@ class VllmServer:
             "logprobs_mode": "processed_logprobs",
             "enforce_eager": not gpu,
             "disable_log_stats": True,
-            "worker_extension_cls": "tacit.vllm.worker.Taker",
+            "worker_extension_cls": "tacit.vllm.worker_extension.Taker",
             **_lora_arguments(adapters, rank),
         }
         try:

@@ -11,7 +11,7 @@ from tacit.config import Config, ModelConfig, TeamConfig
 from tacit.engine.base import Engine
 from tacit.engine.lora import peft_config
 from tacit.learn.policy import Policy
-from tacit.vllm.engine import VllmEngine, serve
+from tacit.vllm.vllm_engine import VllmEngine, serve
 
 
 def serve_base(name: str, config: Config, names: Mapping[str, str], team: TeamConfig) -> VllmEngine:

@@ -79,7 +79,7 @@ class VllmEngine:
         self._whole = whole
         self._adapter: Any = None
         self._weighed: dict[tuple[Any, ...], asyncio.Future[SilenceOdds]] = {}
-        self._gate = Gate()
+        self._pausing = PauseGate()
         self._closed = False
         served.engines += 1
 
@@ -93,7 +93,7 @@ class VllmEngine:
         if self._closed:
             raise EngineError(f"{self.model}: the engine was closed")
         check_request(request, self.model, self.served.context)
-        async with self._gate.inside():
+        async with self._pausing.inside():
             odds = await self._odds(request)
             drawn = await self._draw(request, odds)
             return Completion(
@@ -110,7 +110,7 @@ class VllmEngine:
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Calls under way are finished, later ones wait: inside, nothing is generated."""
-        async with self._gate.closed():
+        async with self._pausing.closed():
             yield
 
     async def refresh(self, version: int) -> None:
@@ -216,7 +216,7 @@ class VllmEngine:
         )
 
 
-class Gate:
+class PauseGate:
     """Many may be inside at once, until someone closes it and waits for them to leave."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from tacit.api.answer import (
     words_of,
 )
 from tacit.api.cache import AnswerCache, cache_key
-from tacit.api.limits import Gate, Patience, backoff, now, retry_after
+from tacit.api.limits import Patience, RateLimiter, backoff, now, retry_after
 from tacit.config import ModelConfig
 from tacit.engine.base import Account, Completion, Request
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
@@ -70,7 +70,9 @@ class ApiEngine:
         self._client = openai.AsyncOpenAI(
             api_key=key, base_url=config.base_url, timeout=config.timeout, max_retries=0
         )
-        self._gate = Gate(config.concurrency, config.requests_per_minute, config.tokens_per_minute)
+        self._limiter = RateLimiter(
+            config.concurrency, config.requests_per_minute, config.tokens_per_minute
+        )
         self._patience = Patience(config.deadline)
         self._cache = _open_cache(config, self._account.cache)
         self._served = self._account.served.get(self.model)
@@ -134,7 +136,7 @@ class ApiEngine:
         """One answer, after as many attempts as it takes and patience allows."""
         asked_at, began, failure = now(), None, None
         for attempt in count():
-            async with self._gate.attempt(
+            async with self._limiter.attempt(
                 self._expected(messages, body), lambda: self._check(asked_at)
             ) as settle:
                 started = now()
@@ -191,7 +193,7 @@ class ApiEngine:
         asked = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"))
         if asked is not None:
             wait = asked * random.uniform(1.0, 1.1)
-            self._gate.hold(min(asked, self._config.deadline))
+            self._limiter.hold(min(asked, self._config.deadline))
         if attempt >= self._config.retries or wait > self._patience.left(began):
             raise failure from error
         return failure, wait
