@@ -1,57 +1,52 @@
-"""Attention within a pack of messages, by the flash kernel that comes with torch.
+"""Attention within a pack of messages, by torch's attention for sequences of different lengths.
 
 The keys and values of shared segments are copied to each segment that goes on from them: with few
 heads of keys that is little beside the rest, and one causal call is then all there is to compute.
 """
 
+import inspect
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
 
 from tacit.fast.pack_gpu import Pack
 
+CAUSAL: dict[str, Any] = {"window_size": (-1, 0)}
+if "enable_gqa" in inspect.signature(varlen_attn).parameters:  # before, it was never asked for
+    CAUSAL["enable_gqa"] = True
+
 
 def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
-    """Attention within the pack: [tokens, heads, width] in and out."""
-    attended: Tensor = _Attention.apply(q, k, v, packed, scale)
+    """Attention within the pack: [tokens, heads, width] in and out.
+
+    The last query of each segment stands at its last key: so the kernel aligns them.
+    """
+    asking, asked = packed.asking, packed.asked
+    if packed.copies is not None:
+        k, v = _Copied.apply(k, packed), _Copied.apply(v, packed)
+    attended = varlen_attn(
+        q, k, v, asking.ends, asked.ends, asking.longest, asked.longest, scale=scale, **CAUSAL
+    )
+    assert isinstance(attended, Tensor)
     return attended
 
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
-        # the last query of each segment stands at its last key: so the kernel aligns them
-        out: Tensor
-        out, lse, *noise, _ = torch.ops.aten._flash_attention_forward(
-            q, _copied(k, packed), _copied(v, packed), *_sizes(packed), 0.0, True, False,
-            scale=scale,
-        )  # fmt: skip
-        ctx.packed, ctx.scale = packed, scale
-        ctx.save_for_backward(q, k, v, out, lse, *noise)
-        return out
+class _Copied(torch.autograd.Function):
+    """The keys or values that each segment attends to, one segment after the other."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, lse, *noise = ctx.saved_tensors
-        packed = ctx.packed
-        dq, dk, dv = torch.ops.aten._flash_attention_backward(
-            grad.contiguous(), q, _copied(k, packed), _copied(v, packed), out, lse,
-            *_sizes(packed), 0.0, True, *noise, scale=ctx.scale,
-        )  # fmt: skip
-        return dq, added_up(dk, packed), added_up(dv, packed), None, None
+    def forward(ctx: Any, states: Tensor, packed: Pack) -> Tensor:
+        assert packed.copies is not None
+        ctx.packed = packed
+        return states.index_select(0, packed.copies.tokens_K)
 
-
-def _sizes(packed: Pack) -> tuple[Tensor, Tensor, int, int]:
-    asking, asked = packed.asking, packed.asked
-    return asking.ends, asked.ends, asking.longest, asked.longest
-
-
-def _copied(states: Tensor, packed: Pack) -> Tensor:
-    """The keys or values that each segment asks, one segment after the other."""
-    return states if packed.copies is None else states.index_select(0, packed.copies.tokens_K)
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return added_up(gradient, ctx.packed), None
 
 
 @triton.jit
@@ -70,8 +65,7 @@ def _add_copies(copies, order, ends, out, width, BLOCK: tl.constexpr):
 
 def added_up(gradient: Tensor, packed: Pack) -> Tensor:
     """The copies' gradients where they came from, always in the same order."""
-    if packed.copies is None:
-        return gradient
+    assert packed.copies is not None
     ends, width = packed.copies.ends_T, gradient[0].numel()
     out = gradient.new_empty(len(ends), *gradient.shape[1:])
     _add_copies[(len(ends),)](
