@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tacit.evaluation.helper_effects import Change, Changed, Effect, changes, count
+from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Stop, Usage
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted
@@ -37,46 +37,44 @@ WITHOUT = [
 ]
 
 
-def effects(*episodes: Episode) -> list[Effect]:
-    return [change.effect for change in changes(episodes, WITHOUT, {"hinter"})]
+def effects(*episodes: Episode, helpers: tuple[str, ...] = ("hinter",)) -> HelperEffects:
+    return helper_effects(episodes, WITHOUT, helpers)
 
 
 def test_each_episode_is_set_beside_its_task_without_help() -> None:
-    assert effects(episode("hard", True)) == [Effect.HELPED]
-    assert effects(episode("easy", False)) == [Effect.HARMED]
-    assert effects(episode("easy", True), episode("hard", False)) == [Effect.SAME] * 2
-    assert effects(episode("easy", True, None), episode("hard", False, None)) == [Effect.SILENT] * 2
+    assert effects(episode("hard", True)) == HelperEffects(helped=1)
+    assert effects(episode("easy", False)) == HelperEffects(harmed=1)
+    assert effects(episode("easy", True), episode("hard", False)) == HelperEffects(same=2)
+    quiet = episode("easy", True, None), episode("hard", False, None)
+    assert effects(*quiet) == HelperEffects(silent=2)
 
 
 def test_what_failed_or_has_no_counterpart_is_left_out() -> None:
-    assert effects(episode("hard", None), episode("failed alone", True), episode("new", True)) == []
+    left_out = episode("hard", None), episode("failed alone", True), episode("new", True)
+    assert effects(*left_out) == effects() == HelperEffects()
 
 
 def test_the_counts_add_up_over_samples() -> None:
     played = [episode("hard", right, sample=n) for n, right in enumerate([True, True, False])]
-    found = changes([*played, episode("easy", True, None)], WITHOUT, {"hinter"})
-    assert found[1] == Change(task_id="hard", sample=1, effect=Effect.HELPED, right=True)
-    assert count(found) == Changed(helped=2, same=1, silent=1)
-    assert count(found).episodes == 4
-    assert count([]) == Changed()
+    found = effects(*played, episode("easy", True, None))
+    assert found == HelperEffects(helped=2, same=1, silent=1) and found.episodes == 4
 
 
 def test_a_helper_is_told_by_its_role_and_not_by_the_text_it_was_given() -> None:
-    def played(agent: str) -> Effect:
+    def played(agent: str) -> HelperEffects:
         (one,) = episode("easy", True).calls
         spoken = replace(episode("easy", True), calls=(replace(one, agent=agent, part="solver"),))
-        (change,) = changes([spoken], WITHOUT, {"adviser"})
-        return change.effect
+        return effects(spoken, helpers=("adviser",))
 
-    assert played("adviser") == played("adviser 2") == Effect.SAME
-    assert played("actor") == played("adviser x") == Effect.SILENT
+    assert played("adviser") == played("adviser 2") == HelperEffects(same=1)
+    assert played("actor") == played("adviser x") == HelperEffects(silent=1)
 
 
 def test_a_marker_that_reached_nobody_is_counted_as_nothing_said() -> None:
     (one,) = episode("easy", True).calls
     unheard = replace(one, agent="adviser", silent=False, unheard=True)
-    (change,) = changes([replace(episode("easy", True), calls=(unheard,))], WITHOUT, {"adviser"})
-    assert change.effect is Effect.SILENT
+    told = replace(episode("easy", True), calls=(unheard,))
+    assert effects(told, helpers=("adviser",)) == HelperEffects(silent=1)
 
 
 async def test_a_muted_helper_is_not_asked_and_costs_nothing() -> None:

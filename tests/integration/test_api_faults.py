@@ -16,7 +16,7 @@ from tacit.errors import RunError
 from tacit.evaluation.measure import evaluate_team
 from tacit.run.folder import RunFolder
 from tacit.run.opening import tasks_of
-from tacit.run.spending import Purse
+from tacit.run.spending import Spending
 from tacit.team.roster import build_roster
 from tacit.types import Episode, Usage
 from tests.helpers.faulty_proxy import FAULTS, FaultyProxy, rates
@@ -46,7 +46,7 @@ def upstream() -> Iterator[Server]:
 @dataclass(frozen=True)
 class Played:
     episodes: list[Episode]
-    purse: Purse
+    spending: Spending
 
     @property
     def rewards(self) -> list[float | None]:
@@ -58,15 +58,15 @@ class Played:
 
     @property
     def paid(self) -> list[tuple[str, Usage]]:
-        return sorted(((r.model, r.usage) for r in self.purse.receipts), key=repr)
+        return sorted(((r.model, r.usage) for r in self.spending.receipts), key=repr)
 
 
 async def play(url: str, folder: Path, episodes: int, **settings: object) -> Played:
     """A drafting, criticised and revising team, all of it behind the URL."""
-    purse = Purse(RunFolder(folder))
+    spending = Spending(RunFolder(folder))
     config = {"engine": "api", "model": "m", "base_url": url, "api_key_env": "TACIT_TEST_KEY"}
     whole = {**config, "concurrency": 32, "timeout": 3.0, **settings}
-    engine = ApiEngine(ModelConfig.model_validate(whole), purse.account(lambda sentence: None))
+    engine = ApiEngine(ModelConfig.model_validate(whole), spending.account(lambda sentence: None))
     tasks = tasks_of(TaskConfig(name="arithmetic", limit=episodes // SAMPLES))
     roster = build_roster(TEAM, {"actor": engine, "critic": engine})
     try:
@@ -75,7 +75,7 @@ async def play(url: str, folder: Path, episodes: int, **settings: object) -> Pla
         )
     finally:
         await engine.close()
-    return Played(played, purse)
+    return Played(played, spending)
 
 
 async def through_faults(upstream: Server, folder: Path, episodes: int) -> FaultyProxy:
@@ -141,7 +141,7 @@ async def test_where_nothing_gets_through_the_run_stops_and_says_why(
             await play(proxy.url, tmp_path, 400, deadline=2.0, concurrency=4, retries=1000)
     finally:
         proxy.stop()
-    assert not Purse(RunFolder(tmp_path)).receipts
+    assert not Spending(RunFolder(tmp_path)).receipts
 
 
 @pytest.mark.soak

@@ -17,7 +17,7 @@ from tacit.errors import EngineError, Refused, RunError, SpendCap
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
 from tacit.run.opening import prices_of
-from tacit.run.spending import Purse
+from tacit.run.spending import Spending
 from tests.helpers.loopback import Answer, Sent, Server, by_hash, completion, failure
 from tests.helpers.training_runs import tree
 
@@ -62,7 +62,7 @@ def config(server: Server, folder: Path, cap: float | None = None, **changed: An
 
 
 def spent(config: Config, folder: Path) -> float:
-    told = Purse(RunFolder(folder), prices_of(config)).to_json()
+    told = Spending(RunFolder(folder), prices_of(config)).to_json()
     return float(told["money"]) if told else 0.0
 
 

@@ -16,7 +16,7 @@ from tacit.errors import ConfigError, SpendCap
 from tacit.plan.dry_run import dry_run
 from tacit.run.folder import RunFolder
 from tacit.run.opening import prices_of
-from tacit.run.spending import Purse
+from tacit.run.spending import Spending
 from tacit.types import Receipt, Usage
 from tests.helpers.loopback import Server, by_hash, completion
 from tests.helpers.training_runs import tree
@@ -135,17 +135,17 @@ async def test_what_a_run_has_spent_counts_in_its_dry_run(
     monkeypatch.setenv("TACIT_TEST_KEY", "sk-test")
     server, run = Server(by_hash), tmp_path / "run"
     config = far(server, tmp_path, spend_cap=5.0)
-    purse = Purse(RunFolder.open(run, config), prices_of(config))
+    spending = Spending(RunFolder.open(run, config), prices_of(config))
     how: Any = {"training": False, "folder": run}
     answer: Any = {"model": "far", "served": "far", "fingerprint": "", "time": ""}
     try:
         assert (await dry_run(config, **how))["within_cap"]
-        purse.pay(Receipt(**answer, usage=Usage(prompt=4_999_000)))
+        spending.pay(Receipt(**answer, usage=Usage(prompt=4_999_000)))
         assert not (await dry_run(config, **how))["within_cap"]
         shown = " ".join(capsys.readouterr().out.split())
         assert "(0.001 of spend_cap 5 left)" in shown and "it will stop there" in shown
         asked = len(server.asked)
-        purse.pay(Receipt(**answer, usage=Usage(prompt=1000)))
+        spending.pay(Receipt(**answer, usage=Usage(prompt=1000)))
         before = (run / "spend.jsonl").read_bytes()
         with pytest.raises(SpendCap, match=r"5\.0000 of 5 USD are spent"):
             await dry_run(config, **how)

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,8 @@ from tacit.evaluation.measure import evaluate_team
 from tacit.run.folder import RunFolder, read_lines, write_atomically
 from tacit.run.opening import open_engines, seat, tasks_of, teams_of
 from tacit.types import Call, ChatMessage, Choice, Episode, Grade, Stop, Usage
+from tests.helpers.commands import started, tacit_
+from tests.helpers.waiting import wait_for
 
 EPISODE = Episode(
     task_id="sum/1",
@@ -245,20 +244,18 @@ team:
 async def test_a_killed_evaluation_repeats_only_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     path = tmp_path / "run/episodes/hint_actor.jsonl"
-    command = [sys.executable, "-m", "tacit", "eval", "config.yaml", "--out", "run", "--json"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 240
-    while _lines(path) < 4 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+    command = ("eval", "config.yaml", "--out", "run", "--json")
+    process = started(tmp_path, *command)
+    wait_for(lambda: _lines(path) >= 4 or process.poll() is not None)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
     kept = b"".join(read_lines(path))
     assert 4 <= kept.count(b"\n") < 30
     assert not (tmp_path / "run/summary.json").exists()
 
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    again = tacit_(tmp_path, *command)
+    assert again.returncode == 0, again.stderr
     assert path.read_bytes().startswith(kept), "what was done was not kept as it was"
     ids = [json.loads(line)["task_id"] for line in read_lines(path)]
     assert len(ids) == len(set(ids)) == 30

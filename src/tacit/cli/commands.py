@@ -30,7 +30,7 @@ from tacit.run.opening import (
     tasks_of,
     teams_of,
 )
-from tacit.run.spending import Purse
+from tacit.run.spending import Spending
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Task
@@ -85,9 +85,9 @@ async def _evaluate(
     if (known := finished(run, whole, teams)) and "steps" not in known:
         pin(run, tasks)
         return known
-    purse = Purse(run, prices, config.spend_cap)
+    spending = Spending(run, prices, config.spend_cap)
     measured: dict[str, Measured] = {}
-    async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
+    async with open_rosters(config, teams, trained, spending.account(note)) as (rosters, grader):
         run.begin(whole)
         with episode_progress() as progress:
             measurement = Measurement(
@@ -96,7 +96,7 @@ async def _evaluate(
                 tasks=tasks,
                 prices=prices,
                 grader=grader,
-                cap=purse.cap(),
+                cap=spending.cap(),
                 listen=lambda name, total: EpisodeBar(progress, name, total).add,
             )
             for name, roster in rosters.items():
@@ -109,7 +109,7 @@ async def _evaluate(
         "seed": config.seed,
         "tasks": config.tasks.model_dump(mode="json", exclude_defaults=True),
         **measurement.compared(measured, next(iter(teams))),
-        "spend": purse.to_json(),
+        "spend": spending.to_json(),
     }
     if trained:
         result["checkpoint"] = int(trained.name.removeprefix("step-"))

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from tacit.errors import RunError
-from tacit.evaluation.helper_effects import Changed
+from tacit.evaluation.helper_effects import HelperEffects
 from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.run.folder import RunFolder
@@ -245,7 +245,7 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
             yield f"{one.team}: {'; '.join(facts)}"
 
 
-def changed_phrase(changed: Changed) -> str:
+def changed_phrase(changed: HelperEffects) -> str:
     """What the helpers of a team changed, in words."""
     words = [
         (changed.helped, "helped"),

@@ -16,7 +16,7 @@ from tacit.learn.track import check_trackers
 from tacit.learn.weights import Weights
 from tacit.run.folder import Request, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat
-from tacit.run.spending import Purse
+from tacit.run.spending import Spending
 
 
 async def run_training(config: Config, folder: Path, start: str | None = None) -> dict[str, Any]:
@@ -75,15 +75,15 @@ def _origin(folder: Path, checkpoint: str) -> Weights:
 
 
 async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dict[str, Any]:
-    purse = Purse(run, prices_of(config), config.spend_cap)
-    async with open_training(config, purse.account(note)) as made:
+    spending = Spending(run, prices_of(config), config.spend_cap)
+    async with open_training(config, spending.account(note)) as made:
         _say_what(made)
         for request in get_args(Request):
             run.take(request)  # what was asked of an earlier process
         with step_display(config) as on_step:
             trainer = Trainer(
                 made, run, on_step=on_step, on_note=note,
-                pause=lambda: run.take("stop"), cap=purse.cap(), start=weights,
+                pause=lambda: run.take("stop"), cap=spending.cap(), start=weights,
             )  # fmt: skip
             state = await trainer.train()
         if state.step < config.train.steps and not state.stopped:
@@ -91,7 +91,7 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
             return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
-        compared = await _compared(made, run, state, purse)
+        compared = await _compared(made, run, state, spending)
     result = {
         "name": config.name,
         "seed": config.seed,
@@ -102,14 +102,16 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
         "budget": config.budget.model_dump(mode="json", exclude_none=True),
         "lambdas": {name: dual.value for name, dual in state.duals.items()},
         "dropped": state.dropped,
-        "spend": purse.to_json(),
+        "spend": spending.to_json(),
         **compared,
     }
     run.write_json("summary.json", result)
     return result
 
 
-async def _compared(made: Assembly, run: RunFolder, state: State, purse: Purse) -> dict[str, Any]:
+async def _compared(
+    made: Assembly, run: RunFolder, state: State, spending: Spending
+) -> dict[str, Any]:
     """The trained team beside the untrained one and the baselines, on the held-out tasks."""
     config = made.config
     assert state.best is not None
@@ -120,7 +122,7 @@ async def _compared(made: Assembly, run: RunFolder, state: State, purse: Purse) 
             tasks=made.test_tasks,
             prices=prices_of(config),
             grader=made.grader,
-            cap=purse.cap(),
+            cap=spending.cap(),
             listen=lambda name, total: EpisodeBar(progress, name, total).add,
         )
         teams = {"untrained": Measured(measurement.played("eval-000000"))}

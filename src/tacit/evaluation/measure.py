@@ -10,7 +10,7 @@ from typing import Any
 from tacit.config import EvaluationConfig
 from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
-from tacit.evaluation.helper_effects import Changed, changes, count
+from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.grading import grade, read_answer
 from tacit.rollout.play import NO_CAP, Cap, Grader, Job, play_all
@@ -73,7 +73,7 @@ class Summary:
     spoken_accuracy: float | None
     leaks: float | None
     """Share of helper messages that already hold the final answer."""
-    changed: Changed | None
+    changed: HelperEffects | None
     """What the helpers changed, where the tasks were also played without them."""
     money: float | None
     money_per_solved: float | None
@@ -194,7 +194,7 @@ def summarise(
         silent_accuracy=_share_right(episode for episode, silent in chose if silent),
         spoken_accuracy=_share_right(episode for episode, silent in chose if not silent),
         leaks=_leaks(done, references),
-        changed=count(changes(done, without, helpers)) if without else None,
+        changed=helper_effects(done, without, helpers) if without else None,
         money=money / max(1, len(done)) if money is not None else None,
         money_per_solved=money / solved if money is not None and solved else None,
         agents=_agents(done, rows),

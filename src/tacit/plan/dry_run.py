@@ -28,7 +28,7 @@ from tacit.plan.forecast import Forecast, Part, Speed, forecast, talk_left
 from tacit.rollout.play import Cap, Grader, Job, play_all
 from tacit.run.folder import WITHOUT, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat, tasks_of
-from tacit.run.spending import FILE as RECEIPTS, Purse
+from tacit.run.spending import FILE as RECEIPTS, Spending
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Call, Task
@@ -56,40 +56,42 @@ async def dry_run(
 
     What the run itself would refuse is refused here, in the same words.
     """
-    with _purse(config, folder) as purse:
+    with _spending(config, folder) as spending:
         judged: list[Call] = []
-        left = purse.left()
+        left = spending.left()
         if training:
-            parts, seconds = await _training(config, purse, folder or purse.folder, start, judged)
+            parts, seconds = await _training(
+                config, spending, folder or spending.folder, start, judged
+            )
         else:
-            RunFolder.check(folder or purse.folder, config)
+            RunFolder.check(folder or spending.folder, config)
             config = config.model_copy(update={"teams": {}}) if alone else config
-            parts, seconds = await _evaluation(config, purse, trained, judged), 0.0
+            parts, seconds = await _evaluation(config, spending, trained, judged), 0.0
         found = forecast(parts, prices_of(config), _speeds(config), seconds, judged)
-        result = found.to_json() | {"within_cap": _within(left, found), "spend": purse.to_json()}
+        result = found.to_json() | {"within_cap": _within(left, found), "spend": spending.to_json()}
     if as_json:
         json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        _show(config, found, left, purse)
+        _show(config, found, left, spending)
     return result
 
 
 async def _evaluation(
-    config: Config, purse: Purse, trained: Path | None, judged: list[Call]
+    config: Config, spending: Spending, trained: Path | None, judged: list[Call]
 ) -> list[Part]:
     teams, tasks = measured_teams_of(config), tasks_of(config.tasks, config.judge)
     parts: list[Part] = []
-    async with open_rosters(config, teams, trained, purse.account(note)) as (rosters, grader):
+    async with open_rosters(config, teams, trained, spending.account(note)) as (rosters, grader):
         _listen(grader, judged)
         for name, roster in rosters.items():
             helpers = helpers_of(config, teams[name])
-            parts += await _team(name, roster, helpers, tasks, config, grader, purse.cap())
+            parts += await _team(name, roster, helpers, tasks, config, grader, spending.cap())
     return parts
 
 
 async def _training(
-    config: Config, purse: Purse, folder: Path, start: str | None, judged: list[Call]
+    config: Config, spending: Spending, folder: Path, start: str | None, judged: list[Call]
 ) -> tuple[list[Part], float]:
     """The parts of what is left of a training run, and the seconds that its updates will take."""
     from tacit.cli.training import check_run
@@ -106,16 +108,16 @@ async def _training(
     left = train.steps - done
     if not left:
         raise ConfigError(f"`{folder}` is done after step {done}: give more train.steps")
-    async with open_training(_smaller(config), purse.account(note)) as made:
+    async with open_training(_smaller(config), spending.account(note)) as made:
         _listen(made.grader, judged)
         with tempfile.TemporaryDirectory() as empty:
-            trainer = Trainer(made, RunFolder(empty), cap=purse.cap())
+            trainer = Trainer(made, RunFolder(empty), cap=spending.cap())
             if weights:
                 await weights.put_into(made.policies.values(), made.trained_engines, version=done)
             began = time.perf_counter()
             probe = await trainer.probe() if last is None else []
             probed = time.perf_counter() - began
-            parts = await _measured(config, made, purse.cap())
+            parts = await _measured(config, made, spending.cap())
             some = trainer.sampler.take(min(TRAINED, left * train.tasks_per_step))
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
     spoken = [episode for group in groups for episode in group.episodes]
@@ -221,7 +223,7 @@ def _speeds(config: Config) -> dict[str, Speed]:
     }
 
 
-def _show(config: Config, found: Forecast, left: float, purse: Purse) -> None:
+def _show(config: Config, found: Forecast, left: float, spending: Spending) -> None:
     prices = prices_of(config)
     table = Table(title="What this run will take, about", title_justify="left", box=SIMPLE_HEAD)
     for header in ("model", "calls", "tokens read", "tokens generated", "money"):
@@ -247,7 +249,7 @@ def _show(config: Config, found: Forecast, left: float, purse: Purse) -> None:
         kept = ", less what kept answers will save" if keeps else ""
         money = f"{found.money:.4f} {prices.currency}"
         lines.append(f"{money} at the prices of {prices.date}{cap}{kept}{over}")
-    for line in (*lines, *spend_lines(purse.to_json())):
+    for line in (*lines, *spend_lines(spending.to_json())):
         out.print(line)
 
 
@@ -263,9 +265,9 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def _purse(config: Config, folder: Path | None) -> Iterator[Purse]:
+def _spending(config: Config, folder: Path | None) -> Iterator[Spending]:
     """The run's receipts so far and those of the sample, which no run folder keeps."""
     with tempfile.TemporaryDirectory() as copy:
         if folder and (folder / RECEIPTS).exists():
             shutil.copy(folder / RECEIPTS, copy)
-        yield Purse(RunFolder(copy), prices_of(config), config.spend_cap)
+        yield Spending(RunFolder(copy), prices_of(config), config.spend_cap)

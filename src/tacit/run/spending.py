@@ -36,7 +36,7 @@ class Paid:
     """The ids and fingerprints under which it answered, in the order they appeared."""
 
 
-class Purse:
+class Spending:
     """The receipts of one run, and how much they may come to."""
 
     def __init__(
