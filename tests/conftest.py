@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+# Tests run side by side, so each process computes with one thread; torch would take all cores. It
+# reads this when it is first imported. Tests of several threads ask for them.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # A shell's background job ignores interrupts, and so would the children that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,9 @@ import pytest
 import tacit.pocket
 from tacit.cli.commands import for_one
 from tacit.config.file import load_config
+from tests.helpers.commands import started, tacit_
 from tests.helpers.training_runs import tree
+from tests.helpers.waiting import wait_for
 
 CONFIG = """
 name: mine
@@ -38,17 +39,6 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "broken.py").write_text("async def play(task, team:\n", encoding="utf-8")
     (tmp_path / "own.py").write_text("async def play(task, team):\n    ...\n", encoding="utf-8")
     return tmp_path
-
-
-def tacit_(here: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("TACIT_DATA", "COLUMNS")}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tacit", *arguments],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        env=environment | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"} | variables,
-    )
 
 
 def files(here: Path) -> set[str]:
@@ -366,16 +356,13 @@ def test_a_terminal_that_cannot_show_a_letter_goes_without_it(here: Path) -> Non
 
 
 def test_ctrl_c_says_that_the_run_can_go_on(here: Path) -> None:
-    command = [sys.executable, "-m", "tacit", "eval", "mine.yaml", "tasks.limit=400"]
-    environment = os.environ | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"}
-    process = subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, env=environment)
+    process = started(here, "eval", "mine.yaml", "tasks.limit=400")
     played = here / "runs" / "mine" / "episodes" / "hint_actor.jsonl"
-    while not played.exists() and process.poll() is None:
-        time.sleep(0.05)
+    wait_for(lambda: played.exists() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
-    assert said.decode().endswith("stopped; the same command goes on from what was saved\n")
+    assert said.endswith("stopped; the same command goes on from what was saved\n")
     done = tacit_(here, "eval", "mine.yaml", "tasks.limit=400")
     assert done.returncode == 0, done.stderr
 

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from tacit.evaluation.teams import Measured, Measurement
 from tacit.learn.loop import Trainer
 from tacit.run.folder import Request, RunFolder, read_lines
 from tacit.types import Episode, Grade, Task
+from tests.helpers.commands import tacit_
 from tests.helpers.training_runs import tiny_config, tree
 
 
@@ -278,22 +277,17 @@ def test_a_finished_run_is_shown_from_its_summary_and_any_checkpoint_played(tmp_
     config = tree(train={"steps": 2, "evaluate_every": 1})
     (tmp_path / "tiny.json").write_text(json.dumps(config))
 
-    def tacit_(*arguments: str, path: str = "") -> Any:
-        paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "tacit", *arguments, "--json"],
-            cwd=tmp_path,
-            capture_output=True,
-            env=os.environ | {"PYTHONPATH": paths},
-        )
-        assert done.returncode == 0, done.stderr.decode()
+    def told(*arguments: str, **variables: str) -> Any:
+        done = tacit_(tmp_path, *arguments, "--json", **variables)
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    first = tacit_("train", "tiny.json", "--out", "run")
+    first = told("train", "tiny.json", "--out", "run")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "torch.py").write_text("raise ImportError('nothing is computed')\n")
-    again = tacit_("train", "tiny.json", "--out", "run", path=str(tmp_path / "empty"))
+    paths = filter(None, [str(tmp_path / "empty"), os.environ.get("PYTHONPATH")])
+    again = told("train", "tiny.json", "--out", "run", PYTHONPATH=os.pathsep.join(paths))
     assert again == first
-    evaluated = tacit_("eval", "run", "--checkpoint", "last")
+    evaluated = told("eval", "run", "--checkpoint", "last")
     assert list(evaluated["teams"]) == ["trained"] and evaluated["checkpoint"] == 2
     assert (tmp_path / "run" / "eval-000002" / "summary.json").exists()

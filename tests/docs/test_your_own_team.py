@@ -4,8 +4,6 @@ import inspect
 import json
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from tacit.tasks.jsonl import FIELDS
 from tacit.team.prompts import INTRODUCTIONS, PARTS
 from tacit.team.team import Seat
 from tacit.types import Grade
+from tests.helpers.commands import tacit_
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your-own-team.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", PAGE, re.M | re.S)
@@ -59,12 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for command in commands.splitlines():
         tacit, *arguments = shlex.split(command)
         assert tacit == "tacit"
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "tacit", *arguments],
-            cwd=here,
-            capture_output=True,
-            text=True,
-        )
+        done = tacit_(here, *arguments)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return here
 

@@ -4,8 +4,6 @@ import asyncio
 import json
 import re
 import shutil
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +27,7 @@ from tacit.learn.assemble import open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
 from tacit.types import Call, ChatMessage, Stop, Usage
+from tests.helpers.commands import tacit_
 from tests.helpers.training_runs import tiny_config
 
 SHORT = {"steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "tasks_per_step": 2, "group": 3}
@@ -347,14 +346,8 @@ def test_a_full_disk_leaves_nothing(shared: Path, small_disk: Path) -> None:
 
 
 def test_the_command(shared: Path, tmp_path: Path) -> None:
-    def tacit_(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "tacit", "export", *arguments],
-            cwd=tmp_path, capture_output=True, text=True,
-        )  # fmt: skip
-
-    done = tacit_(str(shared), "--merged", "--out", "model")
+    done = tacit_(tmp_path, "export", str(shared), "--merged", "--out", "model")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("wrote model; its README.md")
     assert (tmp_path / "model" / "model.safetensors").exists()
-    assert "no config.json" in tacit_("nowhere").stderr
+    assert "no config.json" in tacit_(tmp_path, "export", "nowhere").stderr

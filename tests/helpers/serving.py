@@ -1,10 +1,7 @@
 """Servers for the tests: a service in a thread of its own, and `tacit serve` as people start it."""
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +16,7 @@ from tacit.serve.app import Service
 from tacit.serve.backend import Backend
 from tacit.serve.http_server import bind, serve
 from tacit.serve.proxy import ProxyBackend
+from tests.helpers.commands import Process, started
 
 ASKED = {"model": "team", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 
@@ -85,19 +83,10 @@ def running(
 
 @contextmanager
 def served(
-    here: Path, *arguments: str, **variables: str
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    here: Path, *arguments: str, warm: bool = True, **variables: str
+) -> Iterator[tuple[str, Process]]:
     """`tacit serve` in a process of its own: its URL, and the process."""
-    hidden = ("TACIT_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
-    environment = {k: v for k, v in os.environ.items() if k not in hidden}
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tacit", "serve", *arguments, "--port", "0"],
-        cwd=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"} | variables,
-    )
+    process = started(here, "serve", *arguments, "--port", "0", warm=warm, **variables)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -110,7 +99,7 @@ def served(
         process.communicate()
 
 
-def log_of(process: subprocess.Popen[str]) -> str:
+def log_of(process: Process) -> str:
     """Stop the server as an operator does, and return what it logged."""
     process.terminate()
     _, errors = process.communicate(timeout=60)

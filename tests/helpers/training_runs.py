@@ -1,10 +1,7 @@
 """Tiny training runs of the pocket hint team, whole or killed, for the tests of `tacit train`."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 
 from tacit.config import Config
 from tacit.config.file import parse_config
+from tests.helpers.commands import Process, started
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -51,22 +49,16 @@ def tiny_config(**changed: Any) -> Config:
     return parse_config(tree(**changed))
 
 
-def start(here: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tacit", "train", *arguments],
-        cwd=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"NO_COLOR": "1", "PYTHONSAFEPATH": "1"},
-    )
+def start(here: Path, *arguments: str, warm: bool = True) -> Process:
+    return started(here, "train", *arguments, warm=warm)
 
 
-def finish(process: subprocess.Popen[bytes]) -> None:
+def finish(process: Process) -> None:
     _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    assert process.returncode == 0, errors
 
 
-def kill_when(process: subprocess.Popen[bytes], moment: Callable[[], bool]) -> bool:
+def kill_when(process: Process, moment: Callable[[], bool]) -> bool:
     """SIGKILL as soon as the moment has come; False where the run was over before."""
     while not moment():
         if process.poll() is not None:

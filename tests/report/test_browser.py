@@ -100,7 +100,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "tiny.json").write_text(json.dumps(config))
     process = start(here, "tiny.json", "--out", "run")
     _, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, errors.decode()
+    assert process.returncode == 0, errors
     return here / "run"
 
 

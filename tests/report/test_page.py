@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.commands import tacit_
 from tests.helpers.report_runs import call, episode, hostile_run, old_run, write
 from tests.helpers.training_runs import tree
 
@@ -24,11 +23,6 @@ def run(tmp_path: Path) -> Path:
     lines = [episode(f"t/{n}", [call("actor", f"message {n}")], True) for n in range(450)]
     write(folder, "episodes/solo.jsonl", b"".join(lines))
     return folder
-
-
-def tacit_(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "tacit", *arguments]
-    return subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300)
 
 
 def test_the_page_goes_into_the_run_and_several_beside_them(tmp_path: Path, run: Path) -> None:

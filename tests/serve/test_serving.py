@@ -6,8 +6,6 @@ import os
 import platform
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from importlib.metadata import version
@@ -21,6 +19,7 @@ from tacit.config.file import parse_config
 from tacit.serve.admission import ServerLimits
 from tacit.serve.serving import within_deadline
 from tacit.tasks import BENCHMARKS, answer_form, find_benchmark, load_tasks
+from tests.helpers.commands import tacit_
 from tests.helpers.load import Told, load
 from tests.helpers.serving import log_of, served
 from tests.helpers.training_runs import finish, start, tree
@@ -31,15 +30,7 @@ ASK = {"messages": [{"role": "user", "content": "What is 37 + 48 - 15?"}], "taci
 
 def refused(here: Path, *arguments: str, **variables: str) -> str:
     """The one sentence with which the command gives up, before it has loaded a model."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("TACIT_DATA", "TACIT_API_KEY")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tacit", "serve", *arguments],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment | {"PYTHONSAFEPATH": "1"} | variables,
-    )
+    done = tacit_(here, "serve", *arguments, **variables)
     assert done.returncode == 2 and done.stdout == "", done.stderr
     (line,) = done.stderr.splitlines()
     return line.removeprefix("tacit: ")
