@@ -1,13 +1,7 @@
-"""Adapters: peft's numbers and peft's files, nothing changed at the start, one role at a time."""
-
-import json
-import warnings
-from pathlib import Path
-from typing import Any
+"""Adapters: nothing changed at the start, one role at a time. peft is in `tests/integration`."""
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from tacit.engine.lora import (
     LoraLinear,
@@ -15,74 +9,13 @@ from tacit.engine.lora import (
     adapter_parameters,
     add_adapter,
     base_parameters,
-    peft_config,
     switched_on,
 )
 from tacit.errors import ConfigError
 from tacit.learn.policy import Policy, fingerprint, policy_names
+from tests.helpers.adapters import TARGETS, filled, logits
 from tests.helpers.learn_parts import make_policies, moved, weights_of
 from tests.helpers.tiny_models import tiny_model
-
-TARGETS = ["q_proj", "v_proj", "down_proj"]
-INPUT = torch.tensor([[5, 9, 60, 7, 120]])
-
-
-@torch.no_grad()
-def logits(module: Any) -> torch.Tensor:
-    result: torch.Tensor = module(input_ids=INPUT).logits
-    return result
-
-
-def filled(module: torch.nn.Module, name: str = "mine", *, seed: int = 1) -> None:
-    """An adapter whose B is not zero, so that it changes something."""
-    add_adapter(module, name, rank=4, alpha=12.0, targets=TARGETS, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for path, weight in adapter_parameters(module, name).items():
-            if ".lora_B." in path:
-                weight.normal_(std=0.1, generator=generator)
-
-
-@pytest.fixture(scope="module")
-def peft() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("peft", reason="peft is not installed (extra `dev`)")
-
-
-def save(module: torch.nn.Module, folder: Path) -> None:
-    weights = {k: v.detach().clone() for k, v in adapter_parameters(module, "mine").items()}
-    save_file(weights, folder / "adapter_model.safetensors")
-    config = peft_config("tiny", 4, 12.0, TARGETS)
-    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-
-
-def test_peft_loads_our_files_and_computes_our_logits(peft: Any, tmp_path: Path) -> None:
-    module = tiny_model().module
-    plain = logits(module)
-    filled(module)
-    save(module, tmp_path)
-    theirs = peft.PeftModel.from_pretrained(tiny_model().module, tmp_path)
-    with switched_on(module, "mine"):
-        ours = logits(module)
-    torch.testing.assert_close(ours, logits(theirs), rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(ours, plain, atol=1e-2)
-
-
-def test_we_load_the_files_of_peft(peft: Any, tmp_path: Path) -> None:
-    settings = peft.LoraConfig(r=4, lora_alpha=12.0, target_modules=TARGETS, lora_dropout=0.0)
-    theirs = peft.get_peft_model(tiny_model().module, settings)
-    with torch.no_grad():
-        for name, weight in theirs.named_parameters():
-            if "lora_" in name:
-                weight.normal_(std=0.1)
-    theirs.save_pretrained(tmp_path)
-    policy = make_policies("mine", rank=4, alpha=12.0, targets=TARGETS)["mine"]
-    policy.load(load_file(tmp_path / "adapter_model.safetensors"), "peft's file")
-    with policy.on():
-        torch.testing.assert_close(
-            logits(policy.loaded.module), logits(theirs), rtol=1e-5, atol=1e-5
-        )
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -1,52 +1,36 @@
 """`tacit export`: what others load computes what was trained, and the card says the truth."""
 
-import asyncio
 import json
 import re
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tacit.cli.training import run_training
-from tacit.engine.base import Request, Sampling
 from tacit.engine.load import load_model
-from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError, RunError
 from tacit.export.card import Facts, model_card
 from tacit.export.exporting import Order, export_run
 from tacit.export.formats import PolicyWeights
 from tacit.export.shapes import shapes_of
-from tacit.learn.assemble import open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
 from tacit.types import Call, ChatMessage, Stop, Usage
 from tests.helpers.commands import tacit_
-from tests.helpers.training_runs import tiny_config
-
-SHORT = {"steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "tasks_per_step": 2, "group": 3}
-BOTH = {"hinter": {"max_tokens": 32, "trained": True}, "actor": {"max_tokens": 16, "trained": True}}
-RUNS: dict[str, dict[str, Any]] = {
-    "shared": {"silence": {"warmup_steps": 0, "coefficient": 50.0}, "seed": 3},
-    "per-role": {
-        "team": {"topology": "hint_actor", "agents": BOTH},
-        "policy": {"kind": "lora", "rank": 4, "share": "role"},
-        "budget": {"tokens": 60},
-        "silence": {"silent_samples": 1},
-    },
-    "full": {"policy": {"kind": "full"}},
-}
-PROMPT = (
-    ChatMessage("system", "Give your teammate one short hint for this question."),
-    ChatMessage("user", "What is 37 + 48 - 15?"),
+from tests.helpers.exported_runs import (
+    LAST_MERGED,
+    PROMPT,
+    RUNS,
+    logits_of,
+    program_in,
+    train,
+    trained_logits,
 )
-LAST_MERGED = Order(checkpoint="last", merged=True)
+from tests.helpers.training_runs import tiny_config
 
 
 @pytest.fixture(scope="module", params=RUNS)
@@ -59,44 +43,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train("shared", tmp_path_factory)
 
 
-_TRAINED: dict[str, Path] = {}
-
-
-def train(name: str, factory: pytest.TempPathFactory) -> Path:
-    """A real run of two steps, made once."""
-    if name not in _TRAINED:
-        folder = factory.mktemp("run") / name
-        config = tiny_config(**{"name": name, "train": SHORT, **RUNS[name]})
-        asyncio.run(run_training(config, folder))
-        torch.use_deterministic_algorithms(False)
-        _TRAINED[name] = folder
-    return _TRAINED[name]
-
-
-@torch.no_grad()
-def logits(module: Any, ids: tuple[int, ...]) -> torch.Tensor:
-    result: torch.Tensor = module(input_ids=torch.tensor([ids])).logits
-    return result
-
-
-def trained_logits(run: Path) -> dict[str, tuple[torch.Tensor, tuple[int, ...]]]:
-    """Policy → what the last checkpoint's team itself computes, and the prompt's ids."""
-
-    async def compute() -> dict[str, tuple[torch.Tensor, tuple[int, ...]]]:
-        _, config = RunFolder.existing(run)
-        found = {}
-        async with open_training(config) as made:
-            ids = made.trained_engines[0].encode(PROMPT)
-            for name, policy in made.policies.items():
-                Checkpoints(run / "checkpoints").load_policy(SHORT["steps"], policy)
-                with policy.on():
-                    found[name] = logits(policy.loaded.module, ids), ids
-        torch.use_deterministic_algorithms(False)
-        return found
-
-    return asyncio.run(compute())
-
-
 def test_transformers_loads_the_merged_model_and_computes_what_was_trained(
     run: Path, tmp_path: Path
 ) -> None:
@@ -107,33 +53,25 @@ def test_transformers_loads_the_merged_model_and_computes_what_was_trained(
     for (wanted, ids), folder in zip(ours.values(), exported, strict=True):
         module = AutoModelForCausalLM.from_pretrained(folder)
         assert module.dtype == torch.float32
-        torch.testing.assert_close(logits(module, ids), wanted, rtol=1e-5, atol=2e-5)
-        assert not torch.allclose(wanted, logits(base, ids), atol=1e-3), "it has learnt nothing"
+        torch.testing.assert_close(logits_of(module, ids), wanted, rtol=1e-5, atol=2e-5)
+        assert not torch.allclose(wanted, logits_of(base, ids), atol=1e-3), "it has learnt nothing"
         tokenizer = AutoTokenizer.from_pretrained(folder)
         messages = [{"role": m.role, "content": m.content} for m in PROMPT]
         same = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False
         )
         assert tuple(same) == ids
-        torch.testing.assert_close(logits(load_model(str(folder)).module, ids), logits(module, ids))
+        torch.testing.assert_close(
+            logits_of(load_model(str(folder)).module, ids), logits_of(module, ids)
+        )
 
 
-def test_peft_loads_the_adapter_and_computes_what_was_trained(run: Path, tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        peft = pytest.importorskip("peft", reason="peft is not installed (extra `dev`)")
-    if run.name == "full":
-        (folder,) = export_run(run, Order(), tmp_path / "out")
-        assert (folder / "model.safetensors").exists(), "whole weights, where no adapter is"
-        assert not (folder / "adapter_config.json").exists()
-        return
-    ours = trained_logits(run)
-    exported = export_run(run, Order(checkpoint="last"), tmp_path / "out")
-    for (name, (wanted, ids)), folder in zip(ours.items(), exported, strict=True):
-        assert folder == (tmp_path / "out" if len(ours) == 1 else tmp_path / "out" / name)
-        module = peft.AutoPeftModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        torch.testing.assert_close(logits(module, ids), wanted, rtol=1e-5, atol=2e-5)
-        assert AutoTokenizer.from_pretrained(folder).chat_template
+def test_whole_weights_are_exported_where_no_adapter_is(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    (folder,) = export_run(train("full", tmp_path_factory), Order(), tmp_path / "out")
+    assert (folder / "model.safetensors").exists()
+    assert not (folder / "adapter_config.json").exists()
 
 
 def test_roles_that_learnt_apart_are_exported_apart(
@@ -148,36 +86,6 @@ def test_roles_that_learnt_apart_are_exported_apart(
     assert "# per-role: actor" in card and "`hinter`, system" not in card
     with pytest.raises(ConfigError, match="unknown trained role `hint`: did you mean `hinter`"):
         export_run(run, Order(role="hint"), tmp_path / "two")
-
-
-def test_llama_cpp_says_what_the_trained_model_says(shared: Path, tmp_path: Path) -> None:
-    pytest.importorskip("gguf", reason="gguf is not installed (extra `gguf`)")
-    xllamacpp = pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `dev`)")
-    (folder,) = export_run(shared, replace(LAST_MERGED, gguf=True), tmp_path / "out")
-    params = xllamacpp.CommonParams()
-    params.model.path = str(folder / "team.gguf")
-    params.n_ctx, params.n_parallel, params.port, params.verbosity = 512, 1, 0, 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    server = xllamacpp.Server(params)
-    messages = [{"role": m.role, "content": m.content} for m in PROMPT]
-    asked = {"messages": messages, "max_tokens": 48, "temperature": 0.0}
-    theirs = server.handle_chat_completions(asked)["choices"][0]["message"]["content"]
-
-    async def ours() -> str:
-        engine = LocalEngine(load_model(str(folder)))
-        sampling = Sampling(max_tokens=48)
-        ids = engine.encode(PROMPT)
-        try:
-            done = await engine.generate(
-                Request(messages=PROMPT, prompt_ids=ids, sampling=sampling)
-            )
-        finally:
-            await engine.close()
-        return done.text
-
-    assert theirs == asyncio.run(ours())
-    (alone,) = export_run(shared, Order(gguf=True), tmp_path / "alone")
-    assert sorted(path.name for path in alone.iterdir()) == ["README.md", "team.gguf"]
 
 
 def test_half_precision_on_demand(shared: Path, tmp_path: Path) -> None:
@@ -229,21 +137,16 @@ def test_the_card_says_what_was_measured(shared: Path, tmp_path: Path) -> None:
     assert recipe["policy"] == {"rank": 4} and recipe["team"]["topology"] == "hint_actor"
 
 
-@pytest.mark.parametrize("merged", [False, True])
 def test_the_program_in_the_card_runs(
-    merged: bool,
     shared: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if not merged:
-        pytest.importorskip("peft", reason="peft is not installed (extra `dev`)")
-    (folder,) = export_run(shared, Order(merged=merged), tmp_path / "out")
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    """Of a whole model; that of an adapter needs peft, and runs in `tests/integration`."""
+    (folder,) = export_run(shared, Order(merged=True), tmp_path / "out")
     monkeypatch.chdir(folder)
-    exec(program, {})
+    exec(program_in(folder), {})
     assert capsys.readouterr().out.strip()
 
 

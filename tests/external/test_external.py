@@ -19,7 +19,7 @@ from tacit.config import AgentConfig, ModelConfig, TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused, RunError
-from tacit.rollout import Job, play_all
+from tacit.rollout.play import Job, play_all
 from tacit.serve.team_backend import TeamBackend
 from tacit.tasks import load_tasks
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
@@ -414,8 +414,8 @@ async def test_a_team_outside_is_trained_and_the_same_again(tmp_path: Path) -> N
     }
     steps = {"steps": 2, "evaluate_every": 0, "tasks_per_step": 2, "group": 4}
     config = tiny_config(team=team, train=steps, silence={"warmup_steps": 0})
-    await run_training(config, tmp_path / "one", as_json=True)
-    await run_training(config, tmp_path / "two", as_json=True)
+    await run_training(config, tmp_path / "one")
+    await run_training(config, tmp_path / "two")
     metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("one", "two")]
     assert metrics[0] == metrics[1]
     lines = [json.loads(line) for line in metrics[0].splitlines()]

@@ -40,7 +40,7 @@ THEM = {
 
 @pytest.fixture(params=THEM)
 def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    pytest.importorskip(THEM[request.param].package, reason="extra `dev` is not installed")
+    pytest.importorskip(THEM[request.param].package, reason="extra `integration` is not installed")
     monkeypatch.setenv("LANGSMITH_TRACING", "false")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     yield importlib.import_module(request.param)

@@ -5,24 +5,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 import torch
 
 from tacit.api.api_engine import ApiEngine
 from tacit.cli.training import run_training
-from tacit.config import ModelConfig, TaskConfig
+from tacit.config import ModelConfig, TaskConfig, TeamConfig
 from tacit.config.file import parse_config
-from tacit.engine.base import Account, Request, Sampling
+from tacit.engine.base import Account, Engine, Request, Sampling
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
+from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import EngineError
 from tacit.export.gguf import write_gguf
 from tacit.run.opening import tasks_of
+from tacit.serve.proxy import ProxyBackend, with_foreign_actor
+from tacit.serve.upstream import Upstream
+from tacit.team.roster import build_roster
 from tacit.types import ChatMessage, Receipt
+from tests.helpers.llama_cpp import llama_server
+from tests.helpers.serving import running
 from tests.helpers.training_runs import tree
-
-pytest.importorskip("gguf", reason="gguf is not installed (extra `gguf`)")
-xllamacpp = pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `dev`)")
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +45,7 @@ def pocket() -> LoadedModel:
 def server(pocket: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     path = tmp_path_factory.mktemp("gguf") / "pocket.gguf"
     write_gguf(pocket.module, pocket.tokenizer, path, "pocket")
-    params = xllamacpp.CommonParams()
-    params.model.path = str(path)
-    params.n_ctx, params.n_parallel, params.port, params.verbosity = 2048, 8, 0, 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    yield xllamacpp.Server(params)
+    yield llama_server(path, context=2048, parallel=8)
 
 
 def behind(server: Any) -> ModelConfig:
@@ -108,3 +108,37 @@ async def test_training_against_it_is_training_against_the_model_itself(
         runs[where] = (tmp_path / where / "metrics.jsonl").read_text().splitlines()
     assert len(runs["near"]) == 4
     assert runs["far"] == runs["near"]
+
+
+def test_a_collaborator_in_front_helps_it(server: Any) -> None:
+    """The openai SDK asks our proxy, and that asks llama.cpp, which serves the pocket model."""
+    team = TeamConfig.model_validate(
+        {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
+    )
+    engines: dict[str, Engine] = {
+        "hinter": ScriptedEngine(lambda request: "37 + 48 = 85. 85 - 15 = 70."),
+        "actor": ScriptedEngine(()),
+    }
+    roster = build_roster(with_foreign_actor(team), engines)
+    upstream = Upstream(f"{server.listening_address}/v1", None, pass_keys=True)
+    with running(ProxyBackend("team", roster, upstream, "pocket")) as proxy:
+        client = openai.OpenAI(base_url=proxy.url, api_key="none", max_retries=0)
+        asked: Any = {
+            "model": "team",
+            "messages": [
+                {"role": "system", "content": "Put the answer within \\boxed{}."},
+                {"role": "user", "content": "What is 37 + 48 - 15?"},
+            ],
+            "temperature": 0,
+            "max_tokens": 12,
+        }
+        whole = client.chat.completions.create(**asked)
+        stream = client.chat.completions.create(
+            **asked, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = list(stream)
+        client.close()
+    said = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert said == whole.choices[0].message.content == "\\boxed{70}"
+    assert whole.usage is not None and chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens

@@ -7,19 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.base import Engine
-from tacit.engine.load import load_model
 from tacit.engine.scripted import Script, ScriptedEngine
 from tacit.errors import ConfigError, EngineError
-from tacit.export.gguf import write_gguf
 from tacit.serve.admission import ServerLimits
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
 from tacit.serve.upstream import Upstream
@@ -539,45 +535,3 @@ def test_a_url_with_a_key_in_it_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="name the key's environment variable") as told:
         Upstream(url, None, pass_keys=True)
     assert "sesame" not in str(told.value)
-
-
-def test_a_llama_cpp_server_is_helped(tmp_path: Path) -> None:
-    """The openai SDK asks our proxy, and that asks llama.cpp, which serves the pocket model."""
-    xllamacpp = pytest.importorskip("xllamacpp", reason="xllamacpp is not installed (extra `dev`)")
-    model = load_model("pocket")
-    write_gguf(model.module, model.tokenizer, tmp_path / "pocket.gguf", "pocket")
-    params = xllamacpp.CommonParams()
-    params.model.path = str(tmp_path / "pocket.gguf")
-    params.n_ctx, params.n_parallel, params.port, params.verbosity = 1024, 1, 0, 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    actor = xllamacpp.Server(params)
-    team = TeamConfig.model_validate(
-        {"topology": "hint_actor", "agents": {"hinter": {}, "actor": {}}}
-    )
-    engines: dict[str, Engine] = {
-        "hinter": ScriptedEngine(lambda request: "37 + 48 = 85. 85 - 15 = 70."),
-        "actor": ScriptedEngine(()),
-    }
-    roster = build_roster(with_foreign_actor(team), engines)
-    upstream = Upstream(f"{actor.listening_address}/v1", None, pass_keys=True)
-    with running(ProxyBackend("team", roster, upstream, "pocket")) as server:
-        client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
-        asked: Any = {
-            "model": "team",
-            "messages": [
-                {"role": "system", "content": "Put the answer within \\boxed{}."},
-                {"role": "user", "content": "What is 37 + 48 - 15?"},
-            ],
-            "temperature": 0,
-            "max_tokens": 12,
-        }
-        whole = client.chat.completions.create(**asked)
-        stream = client.chat.completions.create(
-            **asked, stream=True, stream_options={"include_usage": True}
-        )
-        chunks = list(stream)
-        client.close()
-    said = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert said == whole.choices[0].message.content == "\\boxed{70}"
-    assert whole.usage is not None and chunks[-1].usage is not None
-    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens

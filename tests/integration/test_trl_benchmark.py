@@ -11,7 +11,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
-pytest.importorskip("trl", reason="needs TRL, which the development extra installs")
+pytest.importorskip("trl", reason="trl is not installed (extra `integration`)")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,9 @@ import pytest
 from tests.helpers.report_runs import HOSTILE, call, episode, hostile_run, old_run, write
 from tests.helpers.training_runs import start, tree
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra dev)")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (extra `integration`)"
+)
 pytest.importorskip("plotly", reason="needs plotly (extra report)")
 
 from tacit.report.page import write_report  # noqa: E402
