@@ -5,12 +5,14 @@ import random
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 
 from tacit.engine import kv_check
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
+from tacit.engine.forward import forward_of
 from tacit.engine.load import LoadedModel
 from tacit.engine.local import LocalEngine
 from tacit.errors import EngineError, PromptTooLong
@@ -38,9 +40,9 @@ def request(
     )
 
 
-@pytest.fixture(params=["llama", "mistral"], ids=["slots", "plain"])
+@pytest.fixture(params=["llama", "mistral"], ids=["rows", "generate"])
 def loaded(request: pytest.FixtureRequest) -> LoadedModel:
-    """A model that decodes in slots, and one whose sliding window keeps it from them."""
+    """A model that decodes in rows, and one whose sliding window keeps it from that."""
     return tiny_model(request.param, vocab=8)
 
 
@@ -274,10 +276,19 @@ async def test_lengths_are_checked_before_any_forward_pass() -> None:
     await engine.close()
 
 
-async def test_equal_prompts_are_computed_once() -> None:
-    engine = LocalEngine(tiny_model(), rows=4)
+async def test_equal_prompts_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = tiny_model()
+    forward, computed = forward_of(loaded.module), []
+    prefill = forward.prefill
+
+    def counted(prompt: tuple[int, ...], *args: Any, **more: Any) -> Any:
+        computed.append(prompt)
+        return prefill(prompt, *args, **more)
+
+    monkeypatch.setattr(forward, "prefill", counted)
+    engine = LocalEngine(loaded, rows=4)
     await all_at_once(engine, [request(seed=seed) for seed in range(10)])
-    assert engine.prefilled_tokens == (3, 27)
+    assert computed.count((5, 6, 7)) == 1
     await engine.close()
 
 

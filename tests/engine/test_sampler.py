@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.engine.base import Sampling
-from tacit.engine.sampler import RowSettings, draw, equal_rows, log_distribution, uniforms
+from tacit.engine.sampler import RowSettings, draw, log_distribution, uniforms
 
 CPU = torch.device("cpu")
 MASK = 2**64 - 1
@@ -43,13 +43,13 @@ def test_uniforms_are_uniform_over_seeds_and_over_counters() -> None:
 
 def test_temperature_divides_the_logits() -> None:
     logits = torch.tensor([[1.0, 2.0, 4.0]])
-    got = log_distribution(logits, equal_rows(1, Sampling(temperature=0.5), 0, CPU))
+    got = log_distribution(logits, RowSettings(1, CPU, Sampling(temperature=0.5)))
     torch.testing.assert_close(got, (logits.double() * 2).log_softmax(-1))
 
 
 def test_greedy_takes_the_largest_and_reports_its_probability_at_temperature_one() -> None:
     logits = torch.tensor([[1.0, 3.0, 2.0]])
-    settings = equal_rows(1, Sampling(temperature=0.0, top_k=1, top_p=0.1), 5, CPU)
+    settings = RowSettings(1, CPU, Sampling(temperature=0.0, top_k=1, top_p=0.1), 5)
     ids, logprobs = draw(log_distribution(logits, settings), settings, torch.tensor([0]))
     assert ids.tolist() == [1]
     assert logprobs.item() == pytest.approx(3 - math.log(math.e + math.e**3 + math.e**2))
@@ -68,7 +68,7 @@ def test_greedy_takes_the_largest_and_reports_its_probability_at_temperature_one
 )
 def test_top_k_and_top_p_keep_and_renormalise(sampling: Sampling, kept: dict[int, float]) -> None:
     logits = torch.tensor([[0.2, 0.4, 0.1, 0.3]]).log()
-    got = log_distribution(logits, equal_rows(1, sampling, 0, CPU)).exp()[0]
+    got = log_distribution(logits, RowSettings(1, CPU, sampling)).exp()[0]
     expected = torch.tensor([kept.get(token, 0.0) for token in range(4)], dtype=torch.float64)
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=0.0)
 

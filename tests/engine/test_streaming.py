@@ -5,7 +5,7 @@ import pytest
 from tacit.engine.base import Request, Sampling
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.engine.streaming import _Place
+from tacit.engine.streaming import _Decoded
 from tacit.types import ChatMessage
 
 
@@ -19,7 +19,7 @@ class Bytes:
 @pytest.mark.parametrize("text", ["plain", "naïve café", "😀 and 👩‍👩‍👧 then 你好", "ends in é"])
 def test_pieces_are_whole_characters_and_add_up(text: str) -> None:
     draw = random.Random(7)
-    whole, ids, place, pieces = list(text.encode()), [], _Place(), []
+    whole, ids, place, pieces = list(text.encode()), [], _Decoded(), []
     while whole:
         for _ in range(draw.choice([1, 1, 1, 3])):
             ids += whole[:1]
@@ -37,7 +37,7 @@ def test_what_an_id_spells_beside_another_is_told_right() -> None:
         def decode(self, ids: list[int]) -> str:
             return " ".join(f"w{id}" for id in ids)
 
-    place, ids, pieces = _Place(), [], []
+    place, ids, pieces = _Decoded(), [], []
     for id in (5, 6, 7, 8):
         ids.append(id)
         pieces.append(place.advance(ids, Spaced()))  # type: ignore[arg-type]

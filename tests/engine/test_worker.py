@@ -33,11 +33,13 @@ def test_a_pause_waits_for_the_step_under_way_and_holds_the_next() -> None:
     worker.wake()
     assert begun.wait(10)
     threading.Timer(0.05, go_on.set).start()
-    with worker.paused():
-        held = len(steps)
-        assert held >= 1
-        threading.Event().wait(0.05)
-        assert len(steps) == held
+    worker.hold()
+    worker.wait_idle()
+    held = len(steps)
+    assert held >= 1
+    threading.Event().wait(0.05)
+    assert len(steps) == held
+    worker.release()
     assert worker.epoch == 1
     worker.leave(step)
     assert len(steps) >= held

@@ -1,7 +1,7 @@
-"""The seam to whoever generates text: `async generate(Request) -> Completion`.
+"""The seam to what generates text: `async generate(Request) -> Completion`.
 
 An engine batches concurrent requests itself. Token engines take prompt ids and return sampled ids
-with their log-probabilities; text-only engines (APIs) take the chat messages and return text alone.
+with their log-probabilities; text-only engines (APIs) take chat messages and return only text.
 """
 
 import hashlib
@@ -30,15 +30,24 @@ class Sampling:
     """0 is off."""
     max_tokens: int = 256
 
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def filtered(self) -> bool:
+        """True if top-p or top-k leaves some tokens out."""
+        return not self.greedy and (self.top_p < 1.0 or self.top_k > 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceRule:
-    """That an agent may be silent in this call, and how the choice is made."""
+    """Lets an agent be silent in this call, and says how that choice is made."""
 
     ids: tuple[int, ...] = ()
     """The marker's canonical ids, then the end of a turn; empty for text-only engines.
 
-    The marker and any other id at which the engine stops is silence too."""
+    The marker followed by any other id at which the engine stops is silence too."""
     choice: Choice = Choice.FREE
     floor: float = 0.0
 
@@ -50,10 +59,10 @@ class Request:
     sampling: Sampling
     seed: int = 0
     silence: SilenceRule | None = None
-    """None where the agent may not be silent."""
+    """None if the agent may not be silent."""
     on_text: Callable[[str], None] | None = None
-    """Hears the text piece by piece, in the event loop, from engines that can say it before the
-    end. What it heard by then is the beginning of the completion's text, or nothing."""
+    """Called in the event loop with each new piece of text, by engines that can stream. The pieces
+    add up to a prefix of the completion's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +76,25 @@ class Completion:
     version: int = 0
     silence_logprob: float | None = None
     model: str = ""
-    """The model id that served it, where that can differ from the one asked for."""
+    """The model id that served it, which can differ from the one requested."""
     fingerprint: str = ""
-    """What the server calls its present configuration, where it says."""
+    """The server's name for its current configuration, if it gives one."""
     logprob: float | None = None
-    """Of the whole text, where a text-only engine is told it."""
+    """Of the whole text, if the server of a text-only engine reports it."""
     reused: bool = False
-    """Whether it is an answer kept from before, for which nothing was paid."""
+    """True for an answer from the cache, for which nothing was paid."""
 
 
 class Engine(Protocol):
-    """Who generates. One engine is one model with one set of weights."""
+    """Generates text with one model and one set of weights."""
 
     model: str
     """Name in the ledger and the price table."""
     policy: str
-    """Name of the trained weights it serves; empty when they are frozen."""
+    """Name of the trained weights it serves; empty if they are frozen."""
 
     def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
-        """The prompt's ids through the chat template; empty for text-only engines."""
+        """The prompt's ids by the chat template; empty for text-only engines."""
         ...
 
     def silence_ids(self) -> tuple[int, ...]:
@@ -98,26 +107,26 @@ class Engine(Protocol):
 
 
 class TrainedEngine(Engine, Protocol):
-    """One whose weights learn: the learner tells it, while it rests, that they have changed."""
+    """An engine whose weights learn: the learner pauses it and tells it of the new version."""
 
     version: int
     """How many updates the weights it serves have seen; stamped on every completion."""
 
     def paused(self) -> AbstractAsyncContextManager[None]:
-        """Inside, nothing is generated: the place to change weights."""
+        """Nothing is generated inside this block: the place to change weights."""
         ...
 
     async def refresh(self, version: int) -> None:
-        """Serve the weights as they are now, as this version. To be called inside `paused()`."""
+        """Serve the current weights as this version. Call it inside `paused()`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """How a run deals with the servers it asks: where answers, receipts and warnings go."""
+    """Where a run puts what API servers send: answers to keep, receipts and warnings."""
 
     cache: Path | None = None
-    """The folder for kept answers; None keeps none."""
+    """The folder of the answer cache; None for no cache."""
     on_receipt: Callable[[Receipt], None] = lambda receipt: None
     warn: Callable[[str], None] = log.warning
     served: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -125,7 +134,7 @@ class Account:
 
 
 def check_request(request: Request, model: str, context: int) -> None:
-    """Refuse what cannot be served, in one sentence that says why."""
+    """Raise for a request that cannot be served, with one sentence that says why."""
     if not request.prompt_ids:
         raise EngineError(f"{model}: a token engine needs prompt ids; see `encode`")
     if request.silence and not request.silence.ids:
@@ -143,12 +152,12 @@ def check_request(request: Request, model: str, context: int) -> None:
 
 
 def is_silence(text: str) -> bool:
-    """Whether a message is exactly the marker. Empty or garbled text is not silence."""
+    """True if a message is exactly the marker. Empty or garbled text is not silence."""
     return text == SILENCE_MARKER
 
 
 def without_marker(text: str) -> str:
-    """The text up to the markers that it ends in; as it is where it ends in none."""
+    """The text without the markers at its end."""
     while (bare := text.rstrip()).endswith(SILENCE_MARKER):
         text = bare.removesuffix(SILENCE_MARKER).rstrip()
     return text

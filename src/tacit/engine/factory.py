@@ -1,4 +1,4 @@
-"""From a model's configuration to the engine that serves it."""
+"""Opens the engine that a model's configuration asks for."""
 
 from tacit.config import ModelConfig
 from tacit.engine.base import Account, Engine
@@ -9,10 +9,10 @@ ENGINES = {
     "vllm": "tacit.vllm.vllm_engine:open_vllm",
     "api": "tacit.api.api_engine:open_api",
 }
-"""What opens each kind of engine, imported when it is first asked for."""
+"""What opens each kind of engine, imported at first use."""
 
 
 def open_engine(name: str, config: ModelConfig, account: Account | None = None) -> Engine:
-    """Load or connect. The ledger calls an api model by its id, the others by this name."""
+    """Load or connect. The ledger knows an api model by its id, the others by this name."""
     engine: Engine = lookup("engine", ENGINES[config.engine], {})(name, config, account)
     return engine

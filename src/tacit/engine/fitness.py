@@ -1,7 +1,7 @@
-"""What a tokenizer and its chat template must do for a run to mean anything.
+"""Checks of a tokenizer and its chat template, without which a run's numbers mean nothing.
 
-No forward passes: training asks this of every local model before its first step. What needs the
-weights is asked by `tacit doctor`.
+No forward passes: training checks every local model before its first step. `tacit doctor` checks
+what needs the weights.
 """
 
 import logging
@@ -21,13 +21,13 @@ TOLD, TOLD_OTHERWISE = (
     (ChatMessage("system", told), *QUESTION) for told in ("Answer briefly.", "Give a hint.")
 )
 _CLOCK = re.compile(r"""strftime_now\(\s*['"]([^'"]*)""")
-"""How a template asks for the time, and the format it asks for."""
+"""How a template reads the time, and in which format."""
 _TIME_OF_DAY = re.compile(r"%[-#]?[HIMSfpXcsTRr]")
 THEIR_TEMPLATE = "use the chat_template.jinja that came with the model"
 
 
 def check_chat(chat: Chat, *, system: bool = True) -> None:
-    """Raise for what would make numbers wrong. `system`: whether roles are told in that message."""
+    """Raise for faults that make numbers wrong. `system`: whether system messages set roles."""
     for name, check in CHAT_CHECKS.items():
         try:
             if system or check is not _system:
@@ -38,7 +38,7 @@ def check_chat(chat: Chat, *, system: bool = True) -> None:
 
 
 def point_out_faults(chat: Chat) -> None:
-    """Warn of what training would refuse."""
+    """Warn of faults for which training would refuse the model."""
     try:
         check_chat(chat)
     except Unfit as error:
@@ -91,7 +91,9 @@ def _system(chat: Chat) -> str:
 def _ends(chat: Chat) -> str:
     """The token that closes an answer in the template must be one at which the engine stops."""
     written = chat.end_of_turn
-    tail = {written} if written is not None else {*_tail(chat)}
+    tail = {written}
+    if written is None:
+        tail = {*chat.render(ANSWERED)[len(_encoded(chat, QUESTION)) :]}
     if not chat.eos_ids & tail:
         theirs = f"with {chat.token(written)}" if written is not None else "with nothing special"
         wrong = f"the chat template ends an answer {theirs}, the model's files with {_names(chat)}"
@@ -118,13 +120,8 @@ def _encoded(chat: Chat, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
         raise Unfit(str(error), THEIR_TEMPLATE) from error
 
 
-def _tail(chat: Chat) -> tuple[int, ...]:
-    """What the template writes from the answer on."""
-    return chat.render(ANSWERED)[len(_encoded(chat, QUESTION)) :]
-
-
 def _names(chat: Chat) -> str:
-    return ", ".join(chat.token(one) for one in sorted(chat.eos_ids))
+    return ", ".join(map(chat.token, sorted(chat.eos_ids)))
 
 
 CHAT_CHECKS: dict[str, Callable[[Chat], str]] = {

@@ -1,7 +1,7 @@
-"""How a model computes: one seam for playing (prefill, decode) and for learning (score).
+"""A model's forward passes: one seam for playing (prefill, decode) and for learning (score).
 
-`forward_of(module)` gives the first of these that supports the model. All are held to `Forward`,
-the reference: transformers' own forward pass.
+`forward_of(module)` gives the first of these that supports the model. Tests hold all of them to
+`Forward`, the reference: transformers' own forward pass.
 
 | way               | supports                      | plays by                | learns by       |
 |-------------------|-------------------------------|-------------------------|-----------------|
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 Ids = Sequence[int]
 WAYS = ("tacit.fast.forward_gpu:GpuForward", "tacit.fast.forward_cpu:CpuForward")
-"""Faster implementations, tried in this order; found by name, since they lie outside the core."""
+"""Faster implementations in order of preference; found by name, since they lie outside the core."""
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""Layers of RMS norm, rotary attention and a gated MLP; the logits are the output embedding applied
-to the last hidden state, and nothing more."""
+"""Layers of RMS norm, rotary attention and a gated MLP; the logits are just the output embedding
+applied to the last hidden state."""
 LOGITS_AT_ONCE = 2**25
-"""Elements of the (tokens × vocabulary) block that exists at a time."""
+"""Elements of the (tokens × vocabulary) block that are in memory at a time."""
 
 _FOUND: "WeakKeyDictionary[Any, Forward]" = WeakKeyDictionary()
 
@@ -57,19 +57,19 @@ def _available(way: str) -> Any:
     module, _, name = way.partition(":")
     try:
         return getattr(import_module(module), name)
-    except ImportError:  # torch comes with triton on some systems only
+    except ImportError:  # torch brings triton on some systems only
         return None
 
 
 class Forward:
-    """A model's forward passes by transformers itself: slow, and right by definition."""
+    """A model's forward passes by transformers itself: slow, but right by definition."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
 
     @property
     def packs(self) -> bool:
-        """True if learning computes what prompts have in common once, without padding."""
+        """True if learning packs messages: no padding, shared prompts computed once."""
         return False
 
     @classmethod
@@ -79,11 +79,11 @@ class Forward:
     def scheduler(
         self, name: str, ends: frozenset[int], rows: int, context: int
     ) -> "Scheduler | None":
-        """A scheduler of its own, where it decodes by other means than `decoder`."""
+        """Its own scheduler, if it decodes by other means than `decoder`."""
         return None
 
     def prefill(self, prompt: Ids, marker: Ids = (), *, version: int = 0) -> Prefill:
-        """A prompt's keys and values, and the logits along the marker (its last id not fed)."""
+        """A prompt's keys and values, and the logits along the marker (its last id is not fed)."""
         cache = DynamicCache()
         ids = torch.tensor([[*prompt, *marker[:-1]]], device=self.module.device)
         logits = self.module(
@@ -106,17 +106,17 @@ class Forward:
     def score(self, messages: Sequence[tuple[Ids, Ids]]) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy at every output token of (prompt ids, output ids) pairs.
 
-        Messages follow each other without padding. Gradients flow unless the caller turned them
-        off; only the log-probabilities have any.
+        The results of all messages are concatenated. Gradients flow, through the log-probabilities
+        only, unless the caller turned them off.
         """
         targets_N = placed(flat([output for _, output in messages]), self.module.device)
         return self._project(self._hidden(messages), targets_N)
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Backward passes under gradient checkpointing must run in here, as the forward ones did.
+        """Under gradient checkpointing, forward and backward passes must both run inside this.
 
-        Layers recompute only in training mode, in which nothing else ever is.
+        Layers recompute only in training mode, which is otherwise never on.
         """
         saving = getattr(self.module, "is_gradient_checkpointing", False)
         layers = [
@@ -138,9 +138,9 @@ class Forward:
         return self.module.config.model_type in FAMILIES
 
     def _hidden(self, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
-        """The last hidden states that predict, or the logits where the head is not plain.
+        """The last hidden states that predict the outputs; the logits if the head is not plain.
 
-        A row a message, padded on the right, where causal attention never looks.
+        One row for each message, padded on the right, where causal attention never looks.
         """
         module, device = self.module, self.module.device
         body = module.base_model if self._plain_head else module
@@ -159,11 +159,11 @@ class Forward:
         return states[row_N, column_N]
 
     def _project(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """From hidden states to log-probabilities, without ever holding all logits."""
+        """Log-probabilities and entropies from hidden states, never holding all logits at once."""
         head = self.module.get_output_embeddings() if self._plain_head else torch.nn.Identity()
         rows = max(1, LOGITS_AT_ONCE // self.module.config.vocab_size)
         hidden, targets = torch.split(hidden_ND, rows), torch.split(targets_N, rows)
-        # one block is kept for the backward pass; further ones are computed again
+        # the first block is kept for the backward pass; the others are recomputed
         pieces = [_piece(head, hidden[0], targets[0])] + [
             checkpoint(_piece, head, *more, use_reentrant=False)
             for more in zip(hidden[1:], targets[1:], strict=True)
@@ -179,7 +179,7 @@ def _piece(head: Any, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 class _Chosen(torch.autograd.Function):
     """log p of the chosen ids, and the entropy, which has no gradient.
 
-    d log p_y/d logits = 1_y − p takes one pass over the vocabulary, where autograd takes three.
+    d log p_y/d logits = 1_y − p takes one pass over the vocabulary; autograd would take three.
     """
 
     @staticmethod
@@ -202,12 +202,12 @@ class _Chosen(torch.autograd.Function):
 
 
 def flat(pieces: Collection[Sequence[Any]], kind: type = np.int64) -> NDArray[Any]:
-    """Sequences of numbers end to end."""
+    """Concatenated sequences of numbers."""
     return np.fromiter(chain.from_iterable(pieces), kind, count=sum(map(len, pieces)))
 
 
 def placed(values: NDArray[Any], device: torch.device) -> Tensor:
-    """On the device; to a GPU from pinned memory, so that nobody waits for the copy."""
+    """The values on the device; a GPU gets them from pinned memory, without waiting."""
     tensor = torch.from_numpy(values)
     if device.type != "cuda":
         return tensor

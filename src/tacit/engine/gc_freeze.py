@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept from walking what will not become garbage."""
+"""Keeps Python's garbage collector away from objects that live as long as the process."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, the collector leaves alone whatever was there before.
+    """The collector skips, inside this block, all objects that existed before it.
 
-    torch, transformers and the models are some 400,000 objects: a full collection walks them for a
-    quarter of a second or more, again and again, while a GPU and everybody else waits.
+    torch, transformers and the models are some 400,000 objects: every full collection walks them
+    for a quarter of a second or more, while the GPU waits.
     """
     gc.freeze()
     try:

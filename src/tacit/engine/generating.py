@@ -1,6 +1,6 @@
-"""For architectures that cannot decode in rows: `generate`, one request at a time.
+"""One request at a time by transformers' `generate`, for models that cannot decode in rows.
 
-Slower, since nothing is shared or batched.
+Slow, since nothing is shared or batched.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from tacit.engine.request_state import RequestState
-from tacit.engine.sampler import draw, equal_rows, log_distribution
+from tacit.engine.sampler import RowSettings, draw, log_distribution
 
 
 class Generating:
@@ -73,7 +73,7 @@ class Generating:
             )
 
     def _marker_logits(self, prompt_1T: Tensor, marker: tuple[int, ...]) -> Tensor:
-        """Logits along the marker; none where silence is not allowed."""
+        """Logits along the marker; empty if silence is not allowed."""
         if not marker:
             return prompt_1T.new_empty(0, 0)
         ids_1T = torch.cat([prompt_1T, prompt_1T.new_tensor([marker[:-1]])], dim=-1)
@@ -82,11 +82,11 @@ class Generating:
 
 
 class _Drawer:
-    """A logits processor that draws by our own rules and leaves greedy search that one token."""
+    """A logits processor that draws by our own rules and leaves only that token to `generate`."""
 
     def __init__(self, state: RequestState, device: torch.device) -> None:
         self._state = state
-        self._settings = equal_rows(1, state.request.sampling, state.request.seed, device)
+        self._settings = RowSettings(1, device, state.request.sampling, state.request.seed)
 
     def __call__(self, input_ids: Tensor, scores_1V: Tensor) -> Tensor:
         state, known = self._state, self._state.marker_logits()
@@ -101,7 +101,7 @@ class _Drawer:
 
 @contextmanager
 def _bare_generation_config(module: Any, max_tokens: int) -> Iterator[None]:
-    """Without what the model's makers set there, such as penalties that would change its odds."""
+    """Removes the model's own settings, such as penalties that would change its probabilities."""
     theirs = module.generation_config
     module.generation_config = GenerationConfig(max_new_tokens=max_tokens, pad_token_id=0)
     try:

@@ -1,4 +1,4 @@
-"""Keys and values in fixed places: a block of rows that decode together, each at its own position.
+"""A fixed KV cache for a block of rows that decode together, each at its own position.
 
 A row's numbers must not depend on its neighbours. CPU and GPU kernels round differently for
 different shapes, so every decoding pass has the same shape [rows, 1] over caches of one length, and
@@ -7,7 +7,7 @@ mixture of experts works, but sorts rows by expert, so its last bits may depend 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,10 +21,10 @@ class Prefill:
     """A prompt after its forward pass."""
 
     keys: tuple[Tensor, ...]
-    """One [heads, prompt, dim] a layer; so are the values."""
+    """One [heads, prompt, dim] tensor for each layer, like the values."""
     values: tuple[Tensor, ...]
     logits_NV: Tensor
-    """Where the first id, and then each id after another one of the marker, would be drawn."""
+    """After the prompt, then after each id of the marker but the last."""
     version: int
 
     @property
@@ -38,15 +38,15 @@ class Decoder(Protocol):
     def fill(self, row: int, prompt: Prefill) -> None: ...
 
     def __call__(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
-        """The logits after one more token a row. No position is `reached` or beyond.
+        """The logits after one more token in each row, at positions below `reached`.
 
-        `mask` is [rows, 1, 1, length], added to attention scores.
+        `mask` is [rows, 1, 1, length] and is added to the attention scores.
         """
         ...
 
 
 def cache_length(tokens: int) -> int:
-    """The cache that a sequence of so many tokens gets: 64, 128, 256, …"""
+    """The length of the cache for a sequence of this many tokens: 64, 128, 256, …"""
     length = 64
     while length < tokens:
         length *= 2
@@ -71,14 +71,14 @@ class RowBlock:
         self.logits_RV[row] = prompt.logits_NV[0]
 
     def advance(self, tokens: list[int], positions: list[int]) -> None:
-        """One forward pass: every row takes its token at its position. Free rows idle at 0."""
+        """One forward pass: every row takes its token at its position. Free rows stay at 0."""
         ids_R, at_R = torch.tensor([tokens, positions], device=self._numbers.device)
         self._mask[self._numbers, 0, 0, at_R] = 0.0
         self.logits_RV = self._decoder(ids_R, at_R, 1 + max(positions), self._mask).float()
 
 
 class RowCache(Cache):  # type: ignore[misc]
-    """A `Decoder` by the model's own forward pass, which sees this as its cache."""
+    """A `Decoder` by the model's own forward pass, for which it is the cache."""
 
     def __init__(self, module: Any, like: Prefill, rows: int, length: int) -> None:
         super().__init__(layers=[])
@@ -96,7 +96,11 @@ class RowCache(Cache):  # type: ignore[misc]
 
     def __call__(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
         self.positions = positions_R
-        with _attention_by_rows(self._module):
+        # On a CPU, plain matrix products: as fast for one query, and the same in every row. torch's
+        # fused kernel gives each thread a scratch buffer of another alignment, for which MKL takes
+        # another path, so that a row's last bits depend on its thread (torch 2.13).
+        eager = self._module.device.type == "cpu"
+        with attending_by(self._module, "eager") if eager else nullcontext():
             output = self._module(
                 input_ids=ids_R[:, None],
                 attention_mask=mask,
@@ -119,15 +123,10 @@ class RowCache(Cache):  # type: ignore[misc]
 
 
 @contextmanager
-def _attention_by_rows(module: Any) -> Iterator[None]:
-    """On a CPU, plain matrix products: as fast for one query, and the same in every row.
-
-    torch's fused kernel gives each thread a scratch buffer of another alignment, for which MKL
-    takes another path: a row's last bits would tell which thread computed it (seen: torch 2.13).
-    """
+def attending_by(module: Any, implementation: str) -> Iterator[None]:
+    """Forward passes inside this block use the given attention of transformers' registry."""
     config, theirs = module.config, module.config._attn_implementation
-    if module.device.type == "cpu":
-        config._attn_implementation = "eager"
+    config._attn_implementation = implementation
     try:
         yield
     finally:

@@ -1,8 +1,9 @@
-"""Whether a model decodes in rows as it does over a whole sequence, and alike in every row.
+"""Checks that a model decodes in rows as it does over a whole sequence, and alike in every row.
 
-Asked of the model itself, once, rather than of a list of architectures and machines.
+The model itself is tried once, so no list of architectures and machines is needed.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,18 +14,17 @@ from torch import Tensor
 from tacit.engine.forward import Forward
 from tacit.engine.kv_cache import RowBlock
 from tacit.engine.memory import ran_out
-from tacit.engine.threads import use_threads
 
 _PROBE_IDS = (0, 1, 2, 3, 2, 1, 0)
 _SMALL = 16_000_000
-"""Parameters below which one thread does: a second gains little where the machine is idle and costs
-much where it is not, and with one the numbers do not depend on how many cores there are."""
+"""Models with fewer parameters use one thread: a second gains little on an idle machine and costs
+much on a busy one, and with one the numbers do not depend on the number of cores."""
 
 
 def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
     """None if the model can decode in rows, else the reason.
 
-    To be asked in the worker's thread, whose share of the cores it settles.
+    Call it in the worker's thread, for which it also sets the number of threads.
     """
     module = forward.module
     config = module.config.get_text_config()
@@ -36,7 +36,7 @@ def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
     try:
         decoded_RV = _decode(forward, rows=2)
         whole_V = forward.prefill(_PROBE_IDS).logits_NV[0]
-        # half precision keeps 8 to 11 bits a number, and errors add up over the layers
+        # half precision keeps 8 to 11 bits, and errors add up over the layers
         tolerance = 1e-3 if module.dtype == torch.float32 else 0.1
         if (decoded_RV[0] - whole_V).abs().max() > tolerance * whole_V.abs().max():
             return "decoding in rows changes its logits"
@@ -50,7 +50,7 @@ def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
 
 
 def _decode(forward: Forward, rows: int) -> Tensor:
-    """The same sequence in every row, its last token decoded."""
+    """The logits after the same sequence in every row, its last token decoded."""
     prompt = forward.prefill(_PROBE_IDS[:-1])
     block = RowBlock(forward.decoder(prompt, rows, 64), prompt, rows, 64)
     for row in range(rows):
@@ -60,10 +60,11 @@ def _decode(forward: Forward, rows: int) -> Tensor:
 
 
 def _rows_agree(forward: Forward, rows: int) -> bool:
-    """To the bit: after a pass, and in every activation, where a sum would hide most differences.
+    """True if all rows have the same bits, in the logits and after each activation function.
 
-    torch cuts large tensors into about as many pieces as it has threads and computes what is left
-    over at a piece's end by other instructions: `silu` rounds differently where a cut falls.
+    torch cuts large tensors into about as many pieces as it has threads and computes the remainder
+    of each piece by other instructions, so `silu` rounds differently there. The logits alone are
+    sums that would hide most of these differences.
     """
     module, generator = forward.module, torch.Generator().manual_seed(0)
     with _watched_activations(module) as seen:
@@ -82,7 +83,7 @@ def _alike(rows: Tensor) -> bool:
 
 @contextmanager
 def _watched_activations(module: Any) -> Iterator[dict[tuple[type, int], tuple[Any, int]]]:
-    """Which kinds of activation the model applies meanwhile, and to how wide a layer."""
+    """Records which activation functions the model applies, and to layers of which width."""
     seen: dict[tuple[type, int], tuple[Any, int]] = {}
 
     def note(part: torch.nn.Module, inputs: tuple[Tensor, ...], _: Any) -> None:
@@ -100,7 +101,7 @@ def _watched_activations(module: Any) -> Iterator[dict[tuple[type, int], tuple[A
 
 
 def _thread_counts(module: Any) -> Iterator[None]:
-    """As many threads as suit the model, then ever fewer; put back if none will do."""
+    """Sets the number of threads that suits the model, then fewer; restores it if none will do."""
     given = torch.get_num_threads()
     if module.device.type != "cpu":
         yield
@@ -109,7 +110,14 @@ def _thread_counts(module: Any) -> Iterator[None]:
     while count:
         use_threads(count, others=given)
         yield
-        count = (
-            1 << ((count - 1).bit_length() - 1) if count > 1 else 0
-        )  # the next power of two below
+        # the next lower power of two
+        count = 1 << ((count - 1).bit_length() - 1) if count > 1 else 0
     use_threads(given, others=given)
+
+
+def use_threads(count: int, others: int) -> None:
+    """Set torch's threads for this thread, and back to `others` for threads that start later."""
+    torch.set_num_threads(count)
+    restore = threading.Thread(target=torch.set_num_threads, args=(others,))
+    restore.start()
+    restore.join()

@@ -1,7 +1,7 @@
-"""Opening a model: weights, tokenizer, chat template; one clear sentence when one is missing.
+"""Opens a model's weights, tokenizer and chat template, with one clear sentence if one is missing.
 
-Looks at folders and at what was downloaded before. Only `hub:org/name` reaches the network. Python
-code that a folder brings is never run.
+Looks in folders and in the Hub's cache. Only `hub:org/name` uses the network. Python code that
+comes with a model is never run.
 """
 
 import re
@@ -36,17 +36,17 @@ class LoadedModel:
 
 
 def on_device(module: Any) -> AbstractContextManager[Any]:
-    """Inside, kernels go to this module's GPU, which need not be the first one."""
+    """Kernels launched inside this block run on this module's GPU, which may not be the first."""
     return torch.cuda.device(module.device) if module.device.type == "cuda" else nullcontext()
 
 
 def default_rows(device: str) -> int:
-    """How many sequences decode together unless it is said."""
+    """How many sequences decode together unless the config says."""
     return 32 if device == "cpu" else 256
 
 
 def pick_device(asked: str) -> str:
-    """`auto`: a GPU where there is one."""
+    """Resolves `auto`: a GPU if there is one."""
     return asked if asked != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -56,7 +56,7 @@ def load_model(
     """Open `pocket`, a folder, a Hub id that was downloaded before, or `hub:` and a Hub id.
 
     Example: load_model("pocket"), load_model("models/Qwen2.5-0.5B-Instruct", device="cuda")
-    The name is what the ledger calls it; the path when not given.
+    The ledger uses the name; it defaults to the path.
     """
     where, download = _locate(path)
     tokenizer = _open_tokenizer(path, where, download)
@@ -81,13 +81,12 @@ def load_model(
 
 
 def load_tokenizer(path: str) -> Any:
-    """A model's tokenizer without its weights, from where `load_model` would take them."""
-    where, download = _locate(path)
-    return _open_tokenizer(path, where, download)
+    """A model's tokenizer without its weights, found as `load_model` finds them."""
+    return _open_tokenizer(path, *_locate(path))
 
 
 def model_folder(path: str) -> Path:
-    """Where a model's files lie on this machine; `hub:` downloads them first."""
+    """The folder of a model's files on this machine; `hub:` downloads them first."""
     where, download = _locate(path)
     if Path(where).is_dir():
         return Path(where)
@@ -97,7 +96,7 @@ def model_folder(path: str) -> Path:
         return Path(snapshot_download(where, local_files_only=not download))
     except (OSError, ValueError) as error:
         hint = "" if download else f"; `hub:{path}` would download it"
-        raise ConfigError(f"model `{path}` cannot be opened: {_one_line(error)}{hint}") from error
+        raise ConfigError(f"model `{path}` cannot be opened: {one_line(error)}{hint}") from error
 
 
 def _locate(path: str) -> tuple[str, bool]:
@@ -127,7 +126,7 @@ def _check_folder(path: str, folder: Path) -> None:
 
 
 def _check_weights(path: str, found: dict[str, Any]) -> None:
-    """Transformers fills what is missing with random numbers, and drops what is left over."""
+    """Raise where transformers would fill in random weights or drop some."""
     for keys, complaint in (
         (found["missing_keys"], "have no values for"),
         (found["unexpected_keys"], "hold values the model has no place for:"),
@@ -162,15 +161,16 @@ def _open_tokenizer(path: str, where: str, download: bool) -> Any:
 
 @contextmanager
 def reading(failed: str) -> Iterator[None]:
-    """Inside, transformers reads files of others: whatever it makes of them is one sentence."""
+    """Turns whatever transformers raises over a model's files into one sentence."""
     try:
         yield
     except Exception as error:
-        said = _one_line(error)
-        if "trust_remote_code" in said:
-            said = "it brings Python code of its own, which is not run: use another model"
-        raise ConfigError(f"{failed}: {said}") from error
+        reason = one_line(error)
+        if "trust_remote_code" in reason:
+            reason = "it brings Python code of its own, which is not run: use another model"
+        raise ConfigError(f"{failed}: {reason}") from error
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,8 +1,8 @@
-"""The local engine: transformers models, many requests decoded together, same seed same transcript.
+"""The local engine: transformers models that decode many requests together, repeatably by seed.
 
-On a CPU what a request draws does not depend on what else is under way: not its ids and not one bit
-of its log-probabilities. On a GPU it is the same up to how its kernels round for other shapes.
-Several engines may share a model, each with its own adapter on.
+On a CPU a request's ids and log-probabilities are the same to the bit whatever runs beside it; on a
+GPU they are the same up to how kernels round for different shapes. Several engines may share a
+model, each with its own adapter.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ class LocalEngine:
         context: int | None = None,
         activate: Activate = nullcontext,
     ) -> None:
-        """`rows`: how many sequences decode together. `activate`: entered around forward passes."""
+        """`rows`: how many sequences decode together. `activate`: wraps every forward pass."""
         self.model = loaded.name
         self.policy = policy
         self.version = 0
         """How many updates the weights have seen; the learner sets it inside `paused()`."""
         self._loaded = loaded
         rows = rows or default_rows(loaded.module.device.type)
-        # in eights, or torch's vector instructions would end inside a block of narrow rows
+        # a multiple of eight, so that torch's vector instructions end at the end of a block
         self._rows = rows if rows == 1 else -(-rows // 8) * 8
         self._context = _context(loaded.module, context)
         self._activate = activate
@@ -76,18 +76,6 @@ class LocalEngine:
 
     def silence_ids(self) -> tuple[int, ...]:
         return self._chat.silence_ids()
-
-    @property
-    def prefilled_tokens(self) -> tuple[int, int]:
-        """Prompt tokens computed, and served from a prompt already computed; not counted on a GPU.
-
-        Which of two equal prompts comes first is a matter of timing, so a call's own usage, which
-        equal runs must repeat, does not say it.
-        """
-        if not isinstance(self._scheduler, RowScheduler):
-            return 0, 0
-        prefills = self._scheduler.prefills
-        return prefills.computed_tokens, prefills.shared_tokens
 
     async def generate(self, request: Request) -> Completion:
         if self._closed:
@@ -106,7 +94,7 @@ class LocalEngine:
         return self._completion(state)
 
     async def close(self) -> None:
-        """Fail what is under way and let go of the worker. Closing twice is fine."""
+        """Fail requests in progress and leave the worker. Closing twice is fine."""
         if self._closed:
             return
         self._closed = True
@@ -115,14 +103,14 @@ class LocalEngine:
         self._scheduler = None
 
     async def refresh(self, version: int) -> None:
-        """The weights are another version now. Inside `paused()`."""
+        """The weights now have this version. Call it inside `paused()`."""
         self.version = version
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """No forward pass of this model runs inside this block: the place to change its weights.
 
-        Requests under way wait, and go on afterwards with what they had computed before.
+        Requests in progress wait, and keep what they have drawn.
         """
         worker = self._loaded.worker
         worker.hold()
@@ -148,10 +136,10 @@ class LocalEngine:
         )
 
     def _step(self) -> bool:
-        """One step of the scheduler, in the worker's thread."""
+        """One step of the scheduler, in the worker's thread; True if there is more to do."""
         if not (self._inbox or self._busy):
             return False
-        self._let_a_crowd_gather()
+        self._gather()
         try:
             with torch.no_grad(), on_device(self._loaded.module), self._activate():
                 if self._loaded.module.training:
@@ -169,14 +157,14 @@ class LocalEngine:
     def _busy(self) -> bool:
         return self._scheduler is not None and self._scheduler.busy
 
-    def _let_a_crowd_gather(self) -> None:
-        """On a GPU a step costs the same for one as for many, and requests come in crowds."""
+    def _gather(self) -> None:
+        """Wait for more requests: they come in bursts, and a GPU's step costs the same for many."""
         cuda = self._loaded.module.device.type == "cuda"
         if cuda and self._inbox and not self._busy:
             time.sleep(GATHERING_S)
 
     def _opened(self) -> Scheduler:
-        """The scheduler, made at first use; it drops what other weights computed."""
+        """The scheduler, created at first use and refreshed after each change of weights."""
         if self._scheduler is None:
             self._scheduler = self._new_scheduler()
         weights = (self.version, self._loaded.worker.epoch)
@@ -186,7 +174,7 @@ class LocalEngine:
         return self._scheduler
 
     def _new_scheduler(self) -> Scheduler:
-        """How this model decodes: as its forward pass offers, in rows, or one at a time."""
+        """The forward pass's own scheduler if it has one, else rows, else one at a time."""
         module, forward = self._loaded.module, forward_of(self._loaded.module)
         own = forward.scheduler(self.model, self._chat.eos_ids, self._rows, self._context)
         if own is not None:
@@ -197,21 +185,21 @@ class LocalEngine:
         return RowScheduler(forward, self._rows)
 
     def _fail(self, error: Exception) -> None:
-        for _ in range(len(self._inbox)):  # not those who come meanwhile
+        for _ in range(len(self._inbox)):  # not requests that arrive meanwhile
             self._inbox.popleft().answer(error)
         if self._scheduler:
             self._scheduler.fail(error)
 
 
 def open_local(name: str, config: ModelConfig, account: Account | None = None) -> LocalEngine:
-    """Load a model; faults of its chat template are pointed out."""
+    """Load a model, and warn of faults in its chat template."""
     loaded = load_model(config.path, name=name, device=config.device, dtype=config.dtype)
     point_out_faults(chat_of(loaded))
     return LocalEngine(loaded, rows=config.rows, context=config.context)
 
 
 def _context(module: Any, asked: int | None) -> int:
-    """The longest sequence: the model's own limit, or a shorter one that was asked for."""
+    """The longest sequence: the model's own limit, or the configured one if that is shorter."""
     config = module.config.get_text_config()
     own = getattr(config, "max_position_embeddings", None) or asked or 2**31
     return min(own, asked or own)

@@ -1,8 +1,8 @@
 """LoRA (arXiv 2106.09685) on the linear layers of a model, several adapters side by side.
 
-Our own, because adapters are switched many times a second between the agents of a team, and because
-importing peft takes longer than a pocket evaluation. Files are peft's, so either can read the
-other's. Not covered: anything but linear layers, dropout, or biases.
+Not peft, because a team's agents switch adapters many times a second, and because importing peft
+takes longer than a pocket evaluation. The files are peft's, so either can read the other's. Not
+covered: layers other than linear ones, dropout, biases.
 """
 
 import math
@@ -18,14 +18,14 @@ from torch.nn import functional
 
 @dataclass(slots=True)
 class Switch:
-    """Which adapter is on; shared by all layers of a model."""
+    """The active adapter of a model, shared by all its layers."""
 
     active: str | None = None
     scales: dict[str, float] = field(default_factory=dict)
 
 
 class LoraLinear(nn.Module):
-    """y = W·x + (α/r)·B·A·x for the adapter that is on; exactly W·x when none is."""
+    """y = W·x + (α/r)·B·A·x for the active adapter; exactly W·x if there is none."""
 
     def __init__(self, base: nn.Linear, switch: Switch) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class LoraLinear(nn.Module):
         self._switch = switch
 
     def add(self, name: str, rank: int, generator: torch.Generator) -> None:
-        """A as `nn.Linear` starts, B zero: a new adapter changes nothing."""
+        """Add an adapter: A initialised as in `nn.Linear`, B zero, so that it changes nothing."""
         bound = 1 / math.sqrt(self.base.in_features)
         a = torch.empty(rank, self.base.in_features).uniform_(-bound, bound, generator=generator)
         device = self.base.weight.device
@@ -66,16 +66,16 @@ class LoraLinear(nn.Module):
 def adapted(
     x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
 ) -> Tensor:
-    """The same, the adapter's share added where the product already is, forwards and backwards.
+    """`LoraLinear.forward` for GPUs: the adapter's share is added in place, in both passes.
 
-    On a GPU each pass over a wide output takes a good part of the time of the product itself.
+    One more pass over a wide output would take a good part of the time of the product itself.
     """
     y: Tensor = _Adapted.apply(x, weight, bias, a, b, scale)  # type: ignore[no-untyped-call]
     return y
 
 
 class _Adapted(torch.autograd.Function):
-    """Gradients for x, A and B; the base is frozen."""
+    """Has gradients for x, A and B; the base is frozen."""
 
     @staticmethod
     def forward(
@@ -109,7 +109,7 @@ class _Adapted(torch.autograd.Function):
 def add_adapter(
     module: nn.Module, name: str, *, rank: int, alpha: float, targets: list[str], seed: int
 ) -> int:
-    """Put an adapter on every linear layer whose own name is a target; says how many there are."""
+    """Put an adapter on every linear layer whose own name is a target; returns their number."""
     switch = _switch_of(module)
     generator = torch.Generator().manual_seed(seed)
     layers = 0
@@ -146,7 +146,7 @@ def base_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 @contextmanager
 def switched_on(module: nn.Module, name: str | None) -> Iterator[None]:
-    """Forward passes inside use this adapter; None is the frozen base."""
+    """Forward passes inside this block use this adapter; None is the frozen base."""
     switch = _switch_of(module)
     before, switch.active = switch.active, name
     try:
@@ -156,12 +156,12 @@ def switched_on(module: nn.Module, name: str | None) -> Iterator[None]:
 
 
 def active_adapter(module: nn.Module) -> str | None:
-    """The adapter that is on at this moment."""
+    """The adapter in use at this moment."""
     return _switch_of(module).active
 
 
 def peft_config(base: str, rank: int, alpha: float, targets: list[str]) -> dict[str, Any]:
-    """What peft's adapter_config.json needs to load the adapter."""
+    """The adapter_config.json with which peft loads the adapter."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -175,8 +175,5 @@ def peft_config(base: str, rank: int, alpha: float, targets: list[str]) -> dict[
 
 
 def _switch_of(module: nn.Module) -> Switch:
-    switch = module.__dict__.get("_tacit_switch")
-    if switch is None:
-        switch = module.__dict__["_tacit_switch"] = Switch()
-    assert isinstance(switch, Switch)
+    switch: Switch = module.__dict__.setdefault("_tacit_switch", Switch())
     return switch

@@ -1,4 +1,4 @@
-"""Memory that runs out: how torch says so, and computing in smaller pieces where it does."""
+"""Recognises errors of full memory, and computes in smaller pieces when they occur."""
 
 import re
 from collections import deque
@@ -13,8 +13,8 @@ Result = TypeVar("Result")
 _FULL = re.compile(
     r"out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate"
 )
-"""What CUDA and its libraries say where others have taken the device's memory before torch asks,
-and what Tacit itself says of either."""
+"""Errors of CUDA and its libraries when other programs have taken the device's memory, and Tacit's
+own message."""
 
 ADVICE = (
     "the device's memory is full: use fewer `rows` or shorter max_tokens, or end what else uses "
@@ -23,7 +23,7 @@ ADVICE = (
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether less of the same might still work."""
+    """True if memory ran out, so that a smaller piece of the same work might succeed."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and bool(_FULL.search(str(error)))
@@ -34,7 +34,7 @@ def as_memory_allows(
     compute: Callable[[Piece], Result],
     halved: Callable[[Piece], list[Piece]],
 ) -> Iterator[tuple[Piece, Result]]:
-    """Each piece with what comes of it, in order; `halved` gives nothing where it cannot be cut."""
+    """Each piece with its result, in order; `halved` returns nothing for one that cannot be cut."""
     waiting = deque(pieces)
     while waiting:
         piece = waiting.popleft()
@@ -50,6 +50,6 @@ def as_memory_allows(
 
 
 def in_two(items: list[Piece]) -> list[list[Piece]]:
-    """Two halves of a list; nothing where one of them would be empty."""
+    """The two halves of a list; nothing if one of them would be empty."""
     middle = len(items) // 2
     return [items[:middle], items[middle:]] if middle else []

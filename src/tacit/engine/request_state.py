@@ -1,6 +1,6 @@
-"""A request under way: what was drawn so far, where it stands towards silence, who waits for it.
+"""A request in progress: what was drawn so far, the choice of silence, and the future to answer.
 
-Made in the event loop, worked on in the worker's thread, and answered in the loop again.
+Created in the event loop, advanced in the worker's thread, and answered in the event loop.
 """
 
 import asyncio
@@ -12,17 +12,18 @@ from torch import Tensor
 
 from tacit.engine.base import Request, SilenceRule
 from tacit.engine.memory import ran_out
-from tacit.engine.sampler import equal_rows, log_distribution, uniform
+from tacit.engine.sampler import RowSettings, log_distribution, uniform
 from tacit.errors import EngineError
 from tacit.silence.conditioning import SilenceOdds, condition_on_speech, silence_odds
 from tacit.types import Choice, Stop
 
 CHOICE_COUNTER, END_COUNTER = -1, -2
-"""Which uniform numbers of a seed decide a choice, and how silence ends; tokens count from 0."""
+"""The counters of a seed's uniform numbers for the choice and for the end of silence; tokens use
+0 and up."""
 
 
 def decide(rule: SilenceRule, odds: SilenceOdds, seed: int) -> Choice:
-    """FREE, SPEAK or SILENT: a floored choice is drawn here, from the request's seed."""
+    """FREE, SPEAK or SILENT; a floored choice is drawn here from the request's seed."""
     if rule.choice is not Choice.FLOOR:
         return rule.choice
     silent = min(max(math.exp(odds.logprob), rule.floor), 1.0 - rule.floor)
@@ -35,7 +36,7 @@ class RequestState:
     eos_ids: frozenset[int]
     answered: asyncio.Future[None]
     cancelled: bool = False
-    """Nobody waits any more."""
+    """True once the caller has stopped waiting."""
     version: int = 0
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -53,19 +54,19 @@ class RequestState:
         return self.stop is not None
 
     def begin(self, logits_NV: Tensor, version: int) -> None:
-        """Take note of the weights and, where silence is allowed, weigh it and make the choice."""
+        """Record the weights' version; if silence is allowed, compute its odds and choose."""
         self.version = version
         request, rule = self.request, self.request.silence
-        if rule is None or not rule.ids:
+        if rule is None:
             return
-        settings = equal_rows(len(rule.ids), request.sampling, request.seed, logits_NV.device)
+        settings = RowSettings(len(rule.ids), logits_NV.device, request.sampling)
         logp_1NV = log_distribution(logits_NV, settings)[None]
         self.settle(silence_odds(logp_1NV, rule.ids[:-1], sorted(self.eos_ids))[0])
         if not self.done:
             self._marker_logits_NV = logits_NV
 
     def settle(self, odds: SilenceOdds) -> None:
-        """Make the choice between silence and speech; who is silent is done."""
+        """Choose between silence and speech; a silent request is done."""
         rule = self.request.silence
         assert rule is not None
         self.odds = odds
@@ -77,15 +78,15 @@ class RequestState:
             self.ids, self.logprobs, self.stop = list(ids), list(logprobs), Stop.EOS
 
     def marker_logits(self) -> Tensor | None:
-        """The next token's logits, where they are known from weighing silence.
+        """The next token's logits, as long as the output follows the marker.
 
-        They stand in for the decoding pass's own, which may differ in the last bit, so that the
-        probabilities along the marker multiply to exactly what was reported.
+        They replace the decoding pass's own, which may differ in the last bit, so that the
+        probabilities along the marker multiply to exactly the reported odds of silence.
         """
         return None if self._marker_logits_NV is None else self._marker_logits_NV[len(self.ids)]
 
     def condition(self, logp_V: Tensor) -> None:
-        """Make the next token's distribution, in place, that of a message which is not silence."""
+        """Condition the next token's distribution, in place, on the message not being silence."""
         if self._marker_logits_NV is not None and self.choice is Choice.SPEAK and self.odds:
             condition_on_speech(logp_V, self.odds, len(self.ids))
 
@@ -96,7 +97,7 @@ class RequestState:
         self.extend([token], [logprob])
 
     def extend(self, tokens: list[int], logprobs: list[float]) -> None:
-        """Take tokens over; only the last of them can be the end."""
+        """Append drawn tokens, of which only the last can be the end."""
         if any(map(math.isnan, logprobs)):
             raise EngineError("the model returned logits that are not numbers")
         self.ids += tokens
@@ -107,8 +108,8 @@ class RequestState:
             self.stop = Stop.LENGTH
 
     def answer(self, error: Exception | None = None) -> None:
-        """Wake whoever waits, from any thread."""
-        with contextlib.suppress(RuntimeError):  # their event loop is closed: nobody waits
+        """Wake the caller, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
             self.answered.get_loop().call_soon_threadsafe(self._set, error)
 
     def _set(self, error: Exception | None) -> None:

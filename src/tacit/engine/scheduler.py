@@ -1,9 +1,11 @@
-"""Which requests decode together: they wait for a row, then draw a token each per forward pass.
+"""Batches requests: each waits for a free row, then draws one token per forward pass.
 
-Knows nothing of threads or event loops; the engine calls `step` until nothing is left.
+Knows nothing of threads or event loops; the engine calls `step` while there is work.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Protocol
 
 import torch
@@ -13,9 +15,11 @@ from tacit.engine.kv_cache import Prefill, RowBlock, cache_length
 from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import RowSettings, draw, log_distribution
 
+Prompt = tuple[int, ...]
+
 
 class Scheduler(Protocol):
-    """Requests on their way through a model, by whichever means."""
+    """Takes requests through a model."""
 
     @property
     def busy(self) -> bool: ...
@@ -25,55 +29,22 @@ class Scheduler(Protocol):
     def step(self) -> None: ...
 
     def fail(self, error: Exception) -> None:
-        """Answer everyone with the error and start afresh."""
+        """Answer all requests with the error and start afresh."""
 
     def shrink(self) -> None:
-        """Give back what is of no use once the weights have changed."""
+        """Free what will be stale once the weights have changed."""
 
     def refresh(self, version: int) -> None:
         """The weights may have changed: from now on they are of this version."""
 
 
-class Prefills:
-    """Prompts computed lately. Requests with the same prompt share one computation."""
-
-    def __init__(self, forward: Forward, keep: int) -> None:
-        self._forward = forward
-        self._keep = keep
-        self._done: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Prefill] = OrderedDict()
-        self._version = 0
-        self.computed_tokens = 0
-        self.shared_tokens = 0
-
-    def refresh(self, version: int) -> None:
-        self._done.clear()
-        self._version = version
-
-    def clear(self) -> None:
-        self._done.clear()
-
-    def get(self, prompt: tuple[int, ...], marker: tuple[int, ...]) -> Prefill:
-        """The prompt's prefill, with logits along the marker."""
-        found = self._done.get((prompt, marker))
-        if found is not None:
-            self._done.move_to_end((prompt, marker))
-            self.shared_tokens += len(prompt)
-            return found
-        made = self._forward.prefill(prompt, marker, version=self._version)
-        self.computed_tokens += len(prompt)
-        self._done[prompt, marker] = made
-        if len(self._done) > self._keep:
-            self._done.popitem(last=False)
-        return made
-
-
 class RowScheduler:
-    """Requests by the length of cache they need, each length in a block of rows of its own."""
+    """A `Scheduler` with a block of rows for each cache length that requests need."""
 
     def __init__(self, forward: Forward, rows: int) -> None:
         self._forward, self._rows = forward, rows
-        self.prefills = Prefills(forward, keep=rows)
         self._blocks: dict[int, _Block] = {}
+        self.refresh(0)
 
     @property
     def busy(self) -> bool:
@@ -83,7 +54,7 @@ class RowScheduler:
         request = state.request
         length = cache_length(len(request.prompt_ids) + request.sampling.max_tokens)
         if length not in self._blocks:
-            self._blocks[length] = _Block(self._forward, self.prefills, self._rows, length)
+            self._blocks[length] = _Block(self._forward, self._shared, self._rows, length)
         self._blocks[length].waiting.append(state)
 
     def step(self) -> None:
@@ -95,21 +66,32 @@ class RowScheduler:
             block.fail(error)
 
     def shrink(self) -> None:
-        self.prefills.clear()
+        self._prefill.cache_clear()
         for block in self._blocks.values():
             block.shrink()
 
     def refresh(self, version: int) -> None:
-        self.prefills.refresh(version)
+        prefill = partial(self._forward.prefill, version=version)
+        self._prefill = lru_cache(maxsize=self._rows)(prefill)
+
+    def _shared(self, prompt: Prompt, marker: Prompt) -> Prefill:
+        """A prompt's prefill, computed once for all requests with the same prompt."""
+        return self._prefill(prompt, marker)
 
 
 class _Block:
-    """Requests that share a cache length."""
+    """The requests of one cache length."""
 
-    def __init__(self, forward: Forward, prefills: Prefills, rows: int, length: int) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        prefill: Callable[[Prompt, Prompt], Prefill],
+        rows: int,
+        length: int,
+    ) -> None:
         self.waiting: deque[RequestState] = deque()
         self._forward = forward
-        self._prefills = prefills
+        self._prefill = prefill
         self._length = length
         self._settings = RowSettings(rows, forward.module.device)
         self._rows: RowBlock | None = None
@@ -120,9 +102,9 @@ class _Block:
         return bool(self.waiting) or any(self._states)
 
     def step(self) -> None:
-        """Every row draws one token; rows that are done go to those who wait; one forward pass."""
+        """Each row draws one token, finished rows go to waiting requests, then one forward pass."""
         try:
-            self._drop_cancelled()
+            self._states = [None if state and state.cancelled else state for state in self._states]
             fresh = [row for row, state in enumerate(self._states) if state]
             while fresh or self.waiting:
                 self._draw(fresh)
@@ -142,15 +124,12 @@ class _Block:
         self._rows = None
 
     def shrink(self) -> None:
-        """Give the caches' memory back if no row is in use."""
+        """Free the caches if no row is in use."""
         if not any(self._states):
             self._rows = None
 
-    def _drop_cancelled(self) -> None:
-        self._states = [None if state and state.cancelled else state for state in self._states]
-
     def _admit(self) -> list[int]:
-        """Give free rows to those who wait; returns the rows that have a first token to draw."""
+        """Give free rows to waiting requests; returns those rows, whose first token is next."""
         admitted = []
         for row, taken in enumerate(self._states):
             if taken:
@@ -158,7 +137,7 @@ class _Block:
             if (started := self._next_ready()) is None:
                 break
             state, prompt = started
-            self._states[row] = state  # first, so that it is told if there is no room
+            self._states[row] = state  # first, so that it is answered if memory runs out below
             if self._rows is None:
                 shape = len(self._states), self._length
                 decoder = self._forward.decoder(prompt, *shape)
@@ -169,13 +148,13 @@ class _Block:
         return admitted
 
     def _next_ready(self) -> tuple[RequestState, Prefill] | None:
-        """The next who needs a row. Those who fail, or are silent by choice, need none."""
+        """The next request that needs a row; one that fails or chooses silence needs none."""
         while self.waiting:
             state = self.waiting.popleft()
             if state.cancelled:
                 continue
             try:
-                prompt = self._prefills.get(state.request.prompt_ids, state.marker)
+                prompt = self._prefill(state.request.prompt_ids, state.marker)
                 state.begin(prompt.logits_NV, prompt.version)
             except Exception as error:
                 state.answer(error)
@@ -186,7 +165,7 @@ class _Block:
         return None
 
     def _draw(self, rows: list[int]) -> None:
-        """The given rows draw. All rows are computed, so that the shape is always the same."""
+        """The given rows draw. All rows are computed, to keep the tensors' shape the same."""
         if not rows or self._rows is None:
             return
         states = [(row, state) for row in rows if (state := self._states[row])]

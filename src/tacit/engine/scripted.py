@@ -1,6 +1,6 @@
-"""A deterministic engine whose replies are written beforehand: for tests and docs.
+"""A deterministic engine with prepared replies, for tests and docs.
 
-Text only: it counts words as tokens, and has no log-probabilities.
+Text only: it counts words as tokens and has no log-probabilities.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class ScriptedEngine:
     """Replies by a function of the request, by what the last message contains, or in order.
 
     Example: ScriptedEngine({"2 + 2": "4", "": "I do not know."}) answers "4" to any message with
-    "2 + 2" in it; the first key found counts. A reply that is an exception is raised.
+    "2 + 2" in it; the first matching key wins. A reply that is an exception is raised.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ScriptedEngine:
         )
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     async def _text(self, request: Request, call: int) -> str:
         choice = request.silence.choice if request.silence else Choice.FREE
@@ -83,18 +83,18 @@ class ScriptedEngine:
         if callable(self._script):
             return self._script(request)
         if isinstance(self._script, Mapping):
-            said = request.messages[-1].content
+            message = request.messages[-1].content
             for part, reply in self._script.items():
-                if part in said:
+                if part in message:
                     return reply
-            raise EngineError(f"{self.model}: the script has no reply to {said!r}")
+            raise EngineError(f"{self.model}: the script has no reply to {message!r}")
         if call >= len(self._script):
             raise EngineError(f"{self.model}: the script ends after {len(self._script)} replies")
         return self._script[call]
 
 
 def _cut(text: str, words: int) -> tuple[str, Stop]:
-    """At most so many words; what lies between kept words is left as it was."""
+    """The text cut to this many words, with its blanks as they are."""
     cut = text.split(maxsplit=words)
     if len(cut) <= words:
         return text, Stop.EOS

@@ -1,21 +1,20 @@
-"""One thread per model that runs all its forward passes, and the right to stop it for a while.
+"""The thread that runs all forward passes of a model, and can be paused.
 
-A forward pass releases the event loop but not the weights: whoever changes them first pauses the
-worker. Pausing keeps forward passes out; it does not keep two learners apart.
+Weights may change only while the worker is paused. A pause keeps forward passes out; it does not
+keep two learners apart.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 Work = Callable[[], bool]
-"""Does a little work and says whether more is left. It must not raise."""
+"""Does a little work and returns True if there is more. It must not raise."""
 
 
 class Worker:
     def __init__(self) -> None:
         self.epoch = 0
-        """How many pauses have ended: what was computed in an earlier epoch may be stale."""
+        """How many pauses have ended; results of earlier epochs may be stale."""
         self._changed = threading.Condition()
         self._steps: list[Work] = []
         self._thread: threading.Thread | None = None
@@ -24,12 +23,12 @@ class Worker:
         self._pauses = 0
 
     def join(self, step: Work) -> None:
-        """Have `step` called, from the worker's thread, whenever there may be work."""
+        """Call `step` from the worker's thread whenever there may be work."""
         with self._changed:
             self._steps.append(step)
 
     def leave(self, step: Work) -> None:
-        """Call `step` no more; returns once it is certain not to be running."""
+        """Stop calling `step`; returns once it is certainly not running."""
         with self._changed:
             self._steps.remove(step)
             self._changed.notify_all()
@@ -49,7 +48,7 @@ class Worker:
             self._changed.notify_all()
 
     def hold(self) -> None:
-        """Ask for a pause; `wait_idle` tells when it has begun, `release` ends it."""
+        """Ask for a pause: `wait_idle` returns once it has begun, `release` ends it."""
         with self._changed:
             self._pauses += 1
 
@@ -63,16 +62,6 @@ class Worker:
             self.epoch += 1
             self._changed.notify_all()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """No forward pass runs inside this block. For threads; an engine has one for coroutines."""
-        self.hold()
-        try:
-            self.wait_idle()
-            yield
-        finally:
-            self.release()
-
     def _run(self) -> None:
         while self._begin():
             more = [step() for step in list(self._steps)]
@@ -82,7 +71,7 @@ class Worker:
                 self._changed.notify_all()
 
     def _begin(self) -> bool:
-        """Wait for work; False when nobody is left to work for."""
+        """Wait for work; False if no steps are left."""
         with self._changed:
             self._changed.wait_for(lambda: not self._steps or (self._work and not self._pauses))
             if not self._steps:

@@ -1,1 +1,1 @@
-"""Forward passes of our own, where they are measurably faster than transformers'."""
+"""Faster forward passes than transformers' own, each with a measured gain."""

@@ -1,7 +1,7 @@
 """Attention within a pack of messages, by torch's attention for sequences of different lengths.
 
-The keys and values of shared segments are copied to each segment that goes on from them: with few
-heads of keys that is little beside the rest, and one causal call is then all there is to compute.
+The keys and values of shared segments are copied for each segment that continues them. With few
+heads of keys this costs little, and one causal call then computes everything.
 """
 
 import inspect
@@ -16,14 +16,14 @@ from torch.nn.attention.varlen import varlen_attn
 from tacit.fast.pack_gpu import Pack
 
 CAUSAL: dict[str, Any] = {"window_size": (-1, 0)}
-if "enable_gqa" in inspect.signature(varlen_attn).parameters:  # before, it was never asked for
+if "enable_gqa" in inspect.signature(varlen_attn).parameters:  # older releases always allow it
     CAUSAL["enable_gqa"] = True
 
 
 def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) -> Tensor:
     """Attention within the pack: [tokens, heads, width] in and out.
 
-    The last query of each segment stands at its last key: so the kernel aligns them.
+    The kernel aligns the last query of each segment with its last key.
     """
     asking, asked = packed.asking, packed.asked
     if packed.copies is not None:
@@ -36,7 +36,7 @@ def flash_attend(q: Tensor, k: Tensor, v: Tensor, packed: Pack, scale: float) ->
 
 
 class _Copied(torch.autograd.Function):
-    """The keys or values that each segment attends to, one segment after the other."""
+    """The keys or values that each segment attends to, concatenated."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, packed: Pack) -> Tensor:
@@ -64,7 +64,7 @@ def _add_copies(copies, order, ends, out, width, BLOCK: tl.constexpr):
 
 
 def added_up(gradient: Tensor, packed: Pack) -> Tensor:
-    """The copies' gradients where they came from, always in the same order."""
+    """The copies' gradients summed for each token, always in the same order."""
     assert packed.copies is not None
     ends, width = packed.copies.ends_T, gradient[0].numel()
     out = gradient.new_empty(len(ends), *gradient.shape[1:])

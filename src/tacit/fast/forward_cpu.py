@@ -1,11 +1,11 @@
-"""The forward pass on a CPU: decoding walks transformers' own layers by hand, learning packs.
+"""The forward pass on a CPU: decoding walks transformers' layers by hand, learning packs messages.
 
-Decoding does what the model's `forward` does for one token a row, with its own projections and
-activations, so adapters work as they are. It reads less memory, which is what decoding waits for:
-queries that share keys and values read them together, where eager attention copies these for each;
-and keys and values lie in blocks of positions, of which those that no row has reached are left out.
-Leaving one out changes no bit of a row: its share there is exactly 0, and all shapes stay the same.
-`engine/kv_check.py` checks the outcome against the model's own.
+Decoding repeats the model's `forward` for one token per row, with the model's own projections and
+activations, so adapters work unchanged. It is faster because it reads less memory: queries that
+share keys and values read them together, where eager attention copies them for each query, and
+blocks of positions that no row has reached are skipped. Skipping one changes no bit of a row: its
+attention weight there is exactly 0, and all shapes stay the same. `kv_check.py` compares the logits
+with the model's own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,15 +19,15 @@ from torch import Tensor
 from torch.nn.functional import pad, rms_norm, softmax
 
 from tacit.engine.forward import FAMILIES, Forward, Ids
-from tacit.engine.kv_cache import Decoder, Prefill
-from tacit.engine.threads import use_threads
-from tacit.fast.pack_cpu import can_pack, packed_attention, packed_hidden
+from tacit.engine.kv_cache import Decoder, Prefill, attending_by
+from tacit.engine.kv_check import use_threads
+from tacit.fast.pack_cpu import ATTENTION, packed_hidden
 
 BLOCK = 64
-"""Positions a block, unless that makes more than `MOST_BLOCKS`."""
+"""Positions in a block, unless that makes more than `MOST_BLOCKS`."""
 MOST_BLOCKS = 8
 PAIR = 64
-"""Rows from which on two threads that use a core each take half of them."""
+"""From this many rows on, two single-core threads take half of them each."""
 
 
 class CpuForward(Forward):
@@ -45,16 +45,20 @@ class CpuForward(Forward):
 
     @property
     def packs(self) -> bool:
-        return can_pack(self.module)
+        """True for full attention."""
+        config = self.module.config
+        layers = set(getattr(config, "layer_types", None) or ())
+        return not getattr(config, "sliding_window", None) and layers <= {"full_attention"}
 
     def decoder(self, like: Prefill, rows: int, length: int) -> Decoder:
-        """In halves where this thread uses one core, even without a second core: same numbers."""
+        """Two halves if this thread uses one core, even on a single core, for the same numbers."""
         paired = torch.get_num_threads() == 1 and rows >= PAIR and rows % 16 == 0
         return (TwoHalves if paired else HandDecoder)(self.module, rows, length)
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        with packed_attention(self.module) if self.packs else nullcontext(), super().recomputing():
+        packed = attending_by(self.module, ATTENTION) if self.packs else nullcontext()
+        with packed, super().recomputing():
             yield
 
     def _hidden(self, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
@@ -65,7 +69,7 @@ class CpuForward(Forward):
 
 
 class HandDecoder:
-    """A `Decoder` that walks the layers by hand."""
+    """A `Decoder` that calls the parts of each layer itself."""
 
     def __init__(self, module: Any, rows: int, length: int) -> None:
         self._module = module
@@ -103,7 +107,7 @@ class HandDecoder:
             keys, values = self._keys[number], self._values[number]
             keys.view(-1, keys.shape[-1]).index_copy_(0, places, k)
             values.view(-1, values.shape[-1]).index_copy_(0, places, v)
-            q = q.view(len(k), -1, q.shape[-1])  # by the head of keys and values that they share
+            q = q.view(len(k), -1, q.shape[-1])  # grouped by the head of keys that they share
             attended = self._attend(
                 q * attention.scaling,
                 keys[:blocks].flatten(1, 2),
@@ -117,7 +121,7 @@ class HandDecoder:
         return logits
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, masks: Sequence[Tensor]) -> Tensor:
-        """Blocks in order; softmax always over the whole length."""
+        """Attention block by block; the softmax is always over the whole length."""
         scores = torch.cat(
             [
                 torch.baddbmm(mask, q, block.transpose(1, 2))
@@ -135,12 +139,16 @@ class HandDecoder:
 
 
 class TwoHalves:
-    """Two of them at once. A core waits for memory most of the time; torch's own threads would wait
-    for each other after every operation, and long where the machine is busy."""
+    """Two `HandDecoder`s in parallel, on half of the rows each.
+
+    torch's own threads would wait for each other after every operation, which takes long on a busy
+    machine.
+    """
 
     def __init__(self, module: Any, rows: int, length: int) -> None:
         self._half = rows // 2
         self._near, self._far = (HandDecoder(module, self._half, length) for _ in range(2))
+        self._call_far = torch.no_grad()(self._far)  # the mode does not reach other threads
 
     def fill(self, row: int, prompt: Prefill) -> None:
         half, place = divmod(row, self._half)
@@ -150,21 +158,17 @@ class TwoHalves:
         (near_ids, far_ids), (near_at, far_at), (near_mask, far_mask) = (
             torch.split(both, self._half) for both in (ids_R, positions_R, mask)
         )
-        far = _second_thread().submit(self._step_far, far_ids, far_at, reached, far_mask)
+        far = _second_thread().submit(self._call_far, far_ids, far_at, reached, far_mask)
         try:
             near = self._near(near_ids, near_at, reached, near_mask)
         finally:
-            far.exception()  # nothing of this pass runs on after it
+            far.exception()  # waits, so that nothing of this pass is still running
         return torch.cat([near, far.result()])
-
-    def _step_far(self, ids_R: Tensor, positions_R: Tensor, reached: int, mask: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self._far(ids_R, positions_R, reached, mask)
 
 
 @cache
 def _second_thread() -> ThreadPoolExecutor:
-    """One for all models: with more there would be more threads at work than cores were given."""
+    """One thread for all models, so that no more threads run than there are cores for."""
     return ThreadPoolExecutor(
         1, "tacit-rows", initializer=lambda: use_threads(1, others=torch.get_num_threads())
     )
@@ -173,7 +177,7 @@ def _second_thread() -> ThreadPoolExecutor:
 def _project(
     attention: Any, x_RW: Tensor, turn: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of one token a row, [rows × heads, width] each."""
+    """Queries, keys and values of one token per row, each [rows × heads, width]."""
     rows, width = len(x_RW), attention.head_dim
     q = attention.q_proj(x_RW).view(rows, -1, width)
     k = attention.k_proj(x_RW).view(rows, -1, width)

@@ -1,8 +1,8 @@
-"""A transformer's forward pass for learning on a GPU: few kernels, packed tokens, gradients.
+"""The forward pass on a GPU: learning on packed tokens with few kernels, decoding in `decode/`.
 
-Walks transformers' own layers and calls their own projections, so adapters work as they are; norms,
-rotations and gates, which cost more time than products when done piece by piece, are one kernel
-each way. The families are those of `fast/decode/layers_gpu.py`.
+Walks transformers' own layers and calls their own projections, so adapters work unchanged. Norms,
+rotations and gates, which as separate operations take longer than the matrix products, are one
+kernel in each direction. The families are those of `fast/decode/layers_gpu.py`.
 """
 
 import logging
@@ -27,7 +27,7 @@ from tacit.fast.pack_gpu import Pack, pack
 log = logging.getLogger(__name__)
 
 WEIGHT_ROWS = 32
-"""Rows whose share of a norm's weight gradient one program adds up."""
+"""Rows over which one program sums the gradient of a norm's weight."""
 
 
 @triton.jit
@@ -56,7 +56,7 @@ def _norm_back(
     x, weight, inverse, grad, passed, to_x, to_weight, rows, width,
     ADD: tl.constexpr, LEARNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program: some rows; d x = r·(g·w − x̂·mean(g·w·x̂)), plus what came past the norm."""
+    """Program: some rows; dx = r·(g·w − x̂·mean(g·w·x̂)), plus the residual stream's gradient."""
     column = tl.arange(0, BLOCK)
     inside = column < width
     gain = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
@@ -147,7 +147,7 @@ def _rotate(
 
 
 class _Rotate(torch.autograd.Function):
-    """Rotary embedding of [tokens, heads, width]; gradients are turned back by the same angles."""
+    """Rotary embedding of [tokens, heads, width]; gradients rotate back by the same angles."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ class GpuForward(Forward):
 
     @property
     def packs(self) -> bool:
-        """True where the flash kernel takes the model's heads and precision."""
+        """True if the flash kernel supports the model's heads and precision."""
         if self.module.dtype not in (torch.bfloat16, torch.float16) or why_not_fused(self.module):
             return False
         width = self.module.model.layers[0].self_attn.head_dim
@@ -275,7 +275,7 @@ def fused_hidden(module: Any, packed: Pack) -> Tensor:
 def _layer(
     layer: Any, x: Tensor, delta: Tensor | None, angles: tuple[Tensor, Tensor], packed: Pack
 ) -> tuple[Tensor, Tensor]:
-    """One layer; returns the residual stream and what is still to be added to it."""
+    """One layer; returns the residual stream and the part not yet added to it."""
     attention, mlp = layer.self_attn, layer.mlp
     x, normed = _normed(x, delta, layer.input_layernorm)
     shape = (len(normed), -1, attention.head_dim)

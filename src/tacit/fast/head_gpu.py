@@ -1,7 +1,7 @@
-"""From hidden states to log-probabilities on a GPU, one pass over each block of logits.
+"""Log-probabilities from hidden states on a GPU, with one pass over each block of logits.
 
-The logits of some rows at a time are computed, reduced by one kernel, and dropped; the backward
-pass computes them again and turns them into their own gradient in place.
+The logits of a block of rows are computed, reduced by one kernel, and dropped; the backward pass
+recomputes them and turns them into their own gradient in place.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 LOGITS_AT_ONCE = 2**28
-"""Elements of the (tokens × vocabulary) block that exists at a time."""
+"""Elements of the (tokens × vocabulary) block that are in memory at a time."""
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def _reduce(logits, target, lse, chosen, entropy, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def _turn(logits, target, lse, grad, size, BLOCK: tl.constexpr):
-    """Program: a row of logits becomes the gradient of its log-probability, times `grad`."""
+    """Program: turns a row of logits into the gradient of its log-probability, times `grad`."""
     row = tl.program_id(0).to(tl.int64)
     logits += row * size
     log_total, factor, chosen = tl.load(lse + row), tl.load(grad + row), tl.load(target + row)

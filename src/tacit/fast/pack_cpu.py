@@ -1,12 +1,11 @@
-"""Messages packed into one sequence without padding, shared beginnings computed once; for CPUs.
+"""Messages packed into one sequence without padding, shared prefixes computed once; for CPUs.
 
-For attention alone each message is gathered into a row of its own, its prompt included, and padded
-on the right, where causal attention never looks. All else in a layer, which is nearly all of its
-work, is done once for every token of the pack. For GPUs see `pack_gpu.py`.
+Only for attention is each message gathered into its own row with its whole prompt, and padded on
+the right, where causal attention never looks. The rest of a layer, nearly all of its work, runs
+once for every token of the pack. For GPUs see `pack_gpu.py`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -27,26 +26,16 @@ class CpuPack:
     ids_T: Tensor
     positions_T: Tensor
     predicts_N: Tensor
-    """Where the state stands that predicts each output token, in the order of the messages."""
+    """The index of the state that predicts each output token, in the order of the messages."""
     rows: int
     to_rows: Tensor
-    """For each place of each row the token that stands there; the pack's first for padding."""
+    """For each place of each row, the index of its token; 0 for padding."""
     from_rows: Tensor
-    """For each token the first place where it stands."""
-
-
-def can_pack(module: Any) -> bool:
-    """Full attention on a CPU."""
-    config = module.config
-    return (
-        module.device.type == "cpu"
-        and not getattr(config, "sliding_window", None)
-        and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-    )
+    """For each token, the first place that holds it."""
 
 
 def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> CpuPack:
-    """Each (prompt ids, output ids); the last output token is predicted, never fed."""
+    """Pack (prompt ids, output ids) pairs; the last output token is predicted, never fed."""
     grown = forest(messages)
     starts = [0, *accumulate(len(segment.ids) for segment in grown.segments)]
     places = [range(*pair) for pair in pairwise(starts)]
@@ -68,28 +57,16 @@ def lay_out(messages: Sequence[tuple[Ids, Ids]]) -> CpuPack:
 
 
 def packed_hidden(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:
-    """The last hidden states that predict the outputs."""
+    """The last hidden states that predict the outputs. The module must attend by `ATTENTION`."""
     pack = lay_out(messages)
-    with packed_attention(module):
-        result = module.base_model(
-            input_ids=pack.ids_T[None],
-            position_ids=pack.positions_T[None],
-            use_cache=False,
-            tacit_pack=pack,
-        )
+    result = module.base_model(
+        input_ids=pack.ids_T[None],
+        position_ids=pack.positions_T[None],
+        use_cache=False,
+        tacit_pack=pack,
+    )
     states: Tensor = result.last_hidden_state
     return states[0].index_select(0, pack.predicts_N)
-
-
-@contextmanager
-def packed_attention(module: Any) -> Iterator[None]:
-    """Forward passes inside attend by rows. Layers that are computed again must be so in here."""
-    config, theirs = module.config, module.config._attn_implementation
-    config._attn_implementation = ATTENTION
-    try:
-        yield
-    finally:
-        config._attn_implementation = theirs
 
 
 def _attend(
@@ -102,7 +79,7 @@ def _attend(
     tacit_pack: CpuPack,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: [1, heads, tokens, width] in, [1, tokens, heads, width] out."""
+    """Called by transformers: [1, heads, tokens, width] in, [1, tokens, heads, width] out."""
     heads, tokens, width = query.shape[1:]
 
     def rows(states: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Messages packed into one sequence without padding, shared beginnings computed once; for GPUs.
+"""Messages packed into one sequence without padding, shared prefixes computed once; for GPUs.
 
-A token attends to its own segment and to those that it goes on from (`attention_gpu.py`).
-For CPUs see `pack_cpu.py`. Laid out by numpy, since the GPU waits meanwhile.
+A token attends to its own segment and to the segment's ancestors (`attention_gpu.py`). Laid out
+with numpy, because the GPU waits for it. For CPUs see `pack_cpu.py`.
 """
 
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ from tacit.fast.prefixes import forest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Sequences of different lengths laid end to end."""
+    """Concatenated sequences of different lengths."""
 
     ends: Tensor
-    """0, then where each ends: int32, as the flash kernel wants it."""
+    """0, then the end of each: int32, as the flash kernel expects."""
     longest: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copies:
-    """Tokens, one segment after the other, each with all that it goes on from before it."""
+    """The tokens of each segment in turn, preceded by those of its ancestors."""
 
     tokens_K: Tensor
-    """Where each copy's token stands."""
+    """The index of each copy's token."""
     order_K: Tensor
-    """The copies by their tokens: the first token's, then the second's."""
+    """The copies sorted by token: those of the first token, then of the second, …"""
     ends_T: Tensor
-    """Where each token's copies end in that order."""
+    """The end of each token's copies in that order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,17 +42,17 @@ class Pack:
     ids_T: Tensor
     positions_T: Tensor
     predicts_N: Tensor
-    """Where the state stands that predicts each output token, in the order of the messages."""
+    """The index of the state that predicts each output token, in the order of the messages."""
     asking: Ragged
-    """The segments."""
+    """The segments: queries."""
     asked: Ragged
-    """By segment, the tokens that its last one attends to."""
+    """For each segment the tokens that its last one attends to: keys and values."""
     copies: Copies | None
-    """Those tokens, where any is shared; else the segment's own."""
+    """Those tokens; None if nothing is shared, so that they are the segments themselves."""
 
 
 def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
-    """Lay out each (prompt ids, output ids); the last output token is predicted, never fed."""
+    """Pack (prompt ids, output ids) pairs; the last output token is predicted, never fed."""
     grown = forest(messages)
     lengths = np.array([len(segment.ids) for segment in grown.segments])
     depths = np.array([segment.depth for segment in grown.segments])
@@ -82,7 +82,7 @@ def pack(messages: Sequence[tuple[Ids, Ids]], device: torch.device) -> Pack:
 def _predicts(
     messages: Sequence[tuple[Ids, Ids]], last: NDArray[np.int64], begin: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The first token of an output comes after its prompt's last, the others after the output's."""
+    """An output's first token is predicted by the prompt's last, the others by the output's own."""
     sizes = np.array([len(output) for _, output in messages])
     found = _counted(begin - 1, sizes)
     found[sizes.cumsum() - sizes] = last
@@ -90,7 +90,7 @@ def _predicts(
 
 
 def _counted(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`first`, `first` + 1, … of each, so many as `lengths` says, end to end."""
+    """For each pair `first`, `first` + 1, …, `length` numbers of them, concatenated."""
     ends = lengths.cumsum()
     return np.arange(ends[-1]) + np.repeat(first - (ends - lengths), lengths)
 

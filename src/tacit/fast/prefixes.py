@@ -1,7 +1,7 @@
-"""Prompts that begin alike, as a forest: what several messages have in common is computed once.
+"""A forest of shared prompt prefixes, so that each prefix is computed once.
 
-A group's messages share a whole prompt; an agent's later prompts go on from its earlier ones.
-What is said is never shared, even where two say the same.
+A group's messages share a whole prompt; an agent's later prompts extend its earlier ones. Outputs
+are never shared, even if they are equal.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from tacit.learn.batch import LEAST_SHARED, in_common
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of tokens that goes on where its parent ends."""
+    """A run of tokens that continues its parent."""
 
     parent: int | None
-    """Always an earlier one."""
+    """An earlier segment."""
     depth: int
-    """Tokens before it, its ancestors'."""
+    """How many tokens its ancestors have."""
     ids: Ids
 
 
@@ -26,16 +26,16 @@ class Segment:
 class Forest:
     segments: list[Segment] = field(default_factory=list)
     leaves: list[int] = field(default_factory=list)
-    """By message: the segment, empty perhaps, that ends with what it says."""
+    """For each message the segment, possibly empty, that ends with its output."""
 
     def home(self, message: int, prompt: Ids) -> int:
-        """The segment with the last token of its prompt."""
+        """The segment that holds the last token of a message's prompt."""
         leaf = self.leaves[message]
         parent = self.segments[leaf].parent
         return leaf if parent is None or self.segments[leaf].depth < len(prompt) else parent
 
     def paths(self) -> list[list[int]]:
-        """By segment: its ancestors, the first of them first, and itself."""
+        """For each segment its ancestors from the root on, and itself."""
         found: list[list[int]] = []
         for number, segment in enumerate(self.segments):
             above = [] if segment.parent is None else found[segment.parent]
@@ -44,7 +44,7 @@ class Forest:
 
 
 def forest(messages: Sequence[tuple[Ids, Ids]]) -> Forest:
-    """Of each (prompt ids, output ids); the last output token is predicted, never fed."""
+    """The forest of (prompt ids, output ids) pairs; the last output token is never fed."""
     order = sorted(range(len(messages)), key=lambda number: tuple(messages[number][0]))
     prompts = [messages[number][0] for number in order]
     shared = [0] + [in_common(prompts[n - 1], prompts[n]) for n in range(1, len(prompts))]
@@ -59,7 +59,7 @@ def forest(messages: Sequence[tuple[Ids, Ids]]) -> Forest:
         equal = shared[at] == len(prompts[at]) == len(prompts[at - 1])
         return more >= LEAST_SHARED or (equal and more > 0)
 
-    # runs of prompts that are the same up to a depth, and the segment that ends there
+    # ranges of sorted prompts that agree up to a depth, and the segment that ends there
     runs: list[tuple[int, int, int, int | None]] = [(0, len(messages), 0, None)]
     while runs:
         first, end, depth, parent = runs.pop()

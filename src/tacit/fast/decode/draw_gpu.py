@@ -1,8 +1,8 @@
-"""Drawing a token in every row on the device, and moving the row on: no word to the host.
+"""Draws a token in every row and advances the row, all on the device.
 
-The rows' state lives in two tables, so that admitting or reordering rows is one copy each. What a
-row draws depends on its logits, its seed and how many tokens it has drawn: the same inverse-CDF
-rule and the same uniform numbers as `engine/sampler.py`, in float32 where that works in float64.
+The rows' state is in two tables, so that admitting or reordering rows is one copy each. What a row
+draws depends on its logits, its seed and how many tokens it has drawn: the same inverse-CDF rule
+and the same uniform numbers as `engine/sampler.py`, but in float32 instead of float64.
 """
 
 from enum import IntEnum
@@ -21,21 +21,21 @@ class Ints(IntEnum):
     """Rows of the integer table; the marker's ids follow."""
 
     TOKEN = 0
-    """Drawn last, to be fed next."""
+    """The last token drawn, which is fed next."""
     POSITION = 1
-    """Where it will be fed."""
+    """The position of that token."""
     SLOT = 2
-    """Where its key and value go; −1 for a row at rest."""
+    """The slot for its key and value; −1 for an idle row."""
     LENGTH = 3
-    """Tokens that attention sees once it is fed; 0 for a row at rest."""
+    """How many tokens attention sees once it is fed; 0 for an idle row."""
     COUNT = 4
-    """Tokens drawn."""
+    """How many tokens were drawn."""
     LIMIT = 5
     ACTIVE = 6
     SEED = 7
     GREEDY = 8
     FOLLOWS = 9
-    """Whether what was drawn so far is a beginning of the marker, and speech is asked for."""
+    """1 while the output is a prefix of the marker and the choice is to speak."""
     MARKER_LENGTH = 10
     MARKER_IDS = 11
 
@@ -44,7 +44,7 @@ INTS = Ints.MARKER_IDS + MARKER
 
 
 class Floats(IntEnum):
-    """Rows of the float table; log(1 − P_j) for j = 0 … MARKER follow (see engine/silence.py)."""
+    """Rows of the float table; log(1 − P_j) for j = 0 … MARKER follow (silence/conditioning.py)."""
 
     HEAT = 0
     """1 / temperature."""
@@ -89,7 +89,7 @@ def _uniform(seed, counter):
 
 @triton.jit
 def _value(logits, at, inside, heat, marker, extra, ends, closing, ENDS: tl.constexpr):
-    """`closing`: the whole marker was said, so that any end would be silence."""
+    """`closing`: the output is the whole marker, so that any end would make it silence."""
     x = tl.load(logits + at, mask=inside, other=-float("inf")).to(tl.float32) * heat
     x = tl.where(at == marker, x + extra, x)
     if closing != 0:
@@ -103,7 +103,7 @@ def _by_chance(
     logits, size, heat, marker, extra, ends, closing, best, total, target_share, token,
     ENDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The token at which the running sum of probabilities passes the target; else the given one."""
+    """The token at which the cumulative probability passes the target; else the given one."""
     target = target_share * total.to(tl.float64)
     below = tl.full([], 0.0, tl.float64)
     found = tl.full([], 0, tl.int32)
@@ -129,7 +129,7 @@ def _move_on(
     ints, table, ends, rows, row, token, marker, follows, count, table_width,
     ENDS: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """The row's state after its token: where that will be fed, or that the row is done."""
+    """Update the row's state after its token: where to feed it, or that the row is done."""
     count += 1
     done = count >= tl.load(ints + _LIMIT * rows + row)
     for number in tl.static_range(ENDS):
@@ -153,7 +153,7 @@ def _draw(
     logits, which, ints, floats, table, ends, step, tokens, logprobs, rows, size, table_width,
     ENDS: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program i: logits i belong to row which[i]."""
+    """Program i draws for row which[i] from the i-th logits."""
     number = tl.program_id(0).to(tl.int64)
     row = tl.load(which + number)
     logits += number * size
@@ -197,7 +197,7 @@ def _draw(
 
 
 class Rows:
-    """The state of R rows on the device, and what they drew in the last few steps."""
+    """The state of R rows on the device, and what they drew in the last steps."""
 
     def __init__(
         self, rows: int, pages: int, page: int, steps: int, ends: list[int], device: Any
@@ -214,11 +214,11 @@ class Rows:
         self.ends = torch.tensor(ends, dtype=torch.int64, device=device)
 
     def of(self, field: Ints, size: int) -> Tensor:
-        """That field of the first rows."""
+        """One field of the first `size` rows."""
         return self.ints[field, :size]
 
     def draw(self, logits_NV: Tensor, which_N: Tensor) -> None:
-        """Each of these rows draws from its logits and is moved on."""
+        """Each of these rows draws from its logits and advances."""
         count, size = logits_NV.shape
         _draw[(count,)](
             logits_NV, which_N, self.ints, self.floats, self.table, self.ends,

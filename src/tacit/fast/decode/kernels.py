@@ -1,7 +1,7 @@
-"""The Triton kernels of a decoding step, each beside the function that launches it.
+"""The Triton kernels of a decoding step, each next to the function that launches it.
 
-They round where transformers rounds, so that what is sampled here and what the trainer scores stay
-close. T tokens, H heads, K heads of keys and values, D a head's width.
+They round where transformers rounds, so that sampling and the trainer's scoring stay close.
+T tokens, H heads, K heads of keys and values, D a head's width.
 """
 
 import torch
@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK_QUERIES = 64
-"""Queries of one prompt that one program of the prefill attention takes."""
+"""How many queries of a prompt one program of the prefill attention handles."""
 
 
 @triton.jit
@@ -119,9 +119,9 @@ def rotate_store(
     keys_SKD: Tensor,
     values_SKD: Tensor,
 ) -> None:
-    """Norm (where the family does) and rotate q and k in place; put k and v into their slots.
+    """Normalise (in families that do) and rotate q and k in place; store k and v in their slots.
 
-    They are parts of one tensor. A slot of −1 is nowhere: the token is only computed.
+    q, k and v are parts of one tensor. A token with slot −1 is not stored.
     """
     tokens, heads, width = q_THD.shape
     kv_heads = k_TKD.shape[1]
@@ -137,7 +137,7 @@ def rotate_store(
 
 @triton.jit
 def _attend_more(query, keys, values, cell, wanted, seen, scale, best, total, mixed):
-    """Softmax over some more keys: the highest score, the sum and the mix so far, brought on."""
+    """One step of online softmax: the highest score, the sum and the mix, with these keys added."""
     key = tl.load(keys + cell, mask=wanted, other=0.0)
     score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     score = tl.where(seen, score, -float("inf"))
@@ -157,7 +157,7 @@ def _decode_attention(
     H: tl.constexpr, K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     G_PAD: tl.constexpr, D_PAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, head of keys): the G query heads that share it, over the tokens present."""
+    """Program (row, head of keys): the G query heads that share it, over the row's tokens."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     present = tl.load(length + row)
     group, column = tl.arange(0, G_PAD), tl.arange(0, D_PAD)
@@ -191,7 +191,7 @@ def decode_attention(
     page: int,
     scale: float,
 ) -> Tensor:
-    """One query a row over that row's pages; a row of length 0 costs nothing."""
+    """One query per row over that row's pages; a row of length 0 costs nothing."""
     rows, heads, width = q_RHD.shape
     kv_heads = keys_SKD.shape[1]
     out_RHD = q_RHD.new_empty(q_RHD.shape)
@@ -213,7 +213,8 @@ def _prompt_attention(
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     D_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile, head): some queries of one prompt over its known part and up to themselves."""
+    """Program (tile, head): some queries of a prompt, over its known part and causally over the
+    rest."""
     tile, head = tl.program_id(0), tl.program_id(1)
     start = tl.load(tiles + 5 * tile).to(tl.int64)
     offset, length = tl.load(tiles + 5 * tile + 1), tl.load(tiles + 5 * tile + 2)
@@ -257,10 +258,10 @@ def prompt_attention(
     page: int,
     scale: float,
 ) -> Tensor:
-    """Causal attention inside each of the packed prompts, after what is known of it.
+    """Causal attention inside each of the packed prompts, and over its known part.
 
-    `tiles_N5` comes from `prompt_tiles`, and `pages_P` are the known pages of all of them. Those
-    may be written in this very pass: keys and values are stored before anybody attends.
+    `tiles_N5` comes from `prompt_tiles`, and `pages_P` are the known pages of all prompts. These
+    may be written in the same pass: keys and values are stored before attention runs.
     """
     heads, width = q_THD.shape[1:]
     out_THD = q_THD.new_empty(q_THD.shape)
@@ -275,8 +276,8 @@ def prompt_attention(
 
 
 def prompt_tiles(lengths: list[int], known: list[int], page: int) -> Tensor:
-    """Some queries each, int32, on the CPU: where the prompt starts, the first query, how many
-    tokens of the prompt are here, how many are known, and where the known pages start."""
+    """Tiles of queries, int32, on the CPU: the prompt's start, the first query, how many of the
+    prompt's tokens are in the pack, how many are known, and where the known pages start."""
     tiles = []
     start = pages = 0
     for length, before in zip(lengths, known, strict=True):
@@ -300,7 +301,7 @@ def _gate(both, out, width, BLOCK: tl.constexpr):
 
 
 def gate(both_TF: Tensor) -> Tensor:
-    """silu(gate)·up, of the two side by side."""
+    """silu(gate)·up, from the two side by side."""
     rows, width = both_TF.shape[0], both_TF.shape[1] // 2
     out_TF = both_TF.new_empty(rows, width)
     block = min(2048, triton.next_power_of_2(width))

@@ -1,7 +1,7 @@
-"""A transformers model's forward pass in few kernels, on its own weights, without padding.
+"""A transformers model's forward pass in few kernels, on the model's own weights, without padding.
 
 Covers the families whose layers are RMS norm, rotary attention and a gated MLP: Llama, Mistral,
-Qwen2, Qwen3, SmolLM. Whether the outcome is the model's own is asked of the model (`check_gpu.py`).
+Qwen2, Qwen3, SmolLM. `check_gpu.py` compares the logits with the model's own.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from tacit.engine.lora import LoraLinear, active_adapter
 from tacit.fast.decode.kernels import add_norm, gate, rotate_store
 
 ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary embedding whose angles depend on the position alone."""
+"""Kinds of rotary embedding whose angles depend only on the position."""
 
 Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""(q, k, v of some tokens, layer) → what they attended to."""
+"""(q, k, v of some tokens, layer) → the attention's output."""
 
 
 def why_not_fused(module: Any, context: int | None = None) -> str | None:
-    """None if this module is one of those covered, else the reason."""
+    """None if this module is covered, else the reason."""
     config = module.config
     context = context or config.max_position_embeddings
     if config.model_type not in FAMILIES:
@@ -44,11 +44,11 @@ def why_not_fused(module: Any, context: int | None = None) -> str | None:
 
 
 class Projection:
-    """Linear layers that read the same input, as one product, with the adapter that is on, if any.
+    """Linear layers with the same input as one product, with the active adapter, if any.
 
-    Their weights are moved next to each other in memory, where they go on being the layers' own.
-    The adapter is kept as a copy in the model's precision, refreshed in place, so that captured
-    graphs see new weights; the base is never copied.
+    Their weights are moved next to each other in memory and stay the layers' own parameters. The
+    adapter is copied in the model's precision and refreshed in place, so that captured graphs see
+    new weights; the base is never copied.
     """
 
     def __init__(self, layers: list[Any], adapter: str | None) -> None:
@@ -78,13 +78,13 @@ class Projection:
         return [out_TW[:, a:b] for a, b in pairwise(self._ends)]
 
     def refresh(self) -> None:
-        """Take over the adapter's present weights."""
+        """Copy the adapter's current weights."""
         if self._copy is not None:
             for mine, theirs in zip(self._copy, self._copied(), strict=True):
                 mine.copy_(theirs)
 
     def _copied(self) -> tuple[Tensor, Tensor]:
-        """All ranks side by side; each layer's lead to its own outputs, and to zero in others'."""
+        """All ranks side by side; each layer's reach its own outputs and are zero elsewhere."""
         layers, name = self._adapted, self._adapter
         down = torch.cat([layer.lora_A[name].detach() for layer in layers.values()])
         up, rank = down.new_zeros(len(down), self._ends[-1]), 0
@@ -96,7 +96,7 @@ class Projection:
 
 
 def _side_by_side(parts: list[Any]) -> Tensor:
-    """One tensor that the given parameters are pieces of, moving them there if they are not yet."""
+    """One tensor of which the given parameters are pieces; moves them into one if necessary."""
     first: Tensor = parts[0].detach()
     home, place = first.untyped_storage().data_ptr(), first.data_ptr()
     for part in parts:
@@ -133,7 +133,7 @@ class FusedModel:
     """Tokens in, hidden states or logits out; keys and values go into the slots of a cache."""
 
     def __init__(self, module: Any, context: int) -> None:
-        """With the adapter that is on at this moment."""
+        """Uses the adapter that is active now."""
         config = module.config
         self._module = module
         self.heads = config.num_attention_heads
@@ -153,7 +153,7 @@ class FusedModel:
         return self._module.model.layers[0].input_layernorm.weight.dtype  # type: ignore[no-any-return]
 
     def refresh(self) -> None:
-        """Take over adapters that have learned; base weights are read where they are."""
+        """Copy the adapters' current weights; base weights are read in place."""
         for layer in self.layers:
             for projection in layer.projections:
                 projection.refresh()

@@ -1,4 +1,4 @@
-"""Keys and values in pages: a row holds what it needs, and shares those of its prompt."""
+"""A paged KV cache: rows hold the pages they need, and share the full pages of their prompts."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from tacit.engine.base import Sampling
 from tacit.silence.conditioning import SilenceOdds
 
 PAGE = 16
-"""Tokens a page."""
+"""Tokens in a page."""
 
 
 def pages_for(tokens: int) -> int:
@@ -19,11 +19,11 @@ def pages_for(tokens: int) -> int:
 
 
 Name = tuple[int, tuple[int, ...]]
-"""(the page before it, or −1; its ids): what a full page of a prompt holds follows from that."""
+"""(the page before it or −1, its ids), which determine the contents of a prompt's full page."""
 
 
 class Pages:
-    """Which pages are free, how many use each of the others, and what full ones hold."""
+    """Tracks which pages are free, how many users the others have, and what full ones hold."""
 
     def __init__(self, count: int) -> None:
         self._free = list(range(count - 1, -1, -1))
@@ -36,7 +36,7 @@ class Pages:
         return len(self._free)
 
     def take(self, count: int) -> list[int]:
-        """So many free pages; the caller has looked whether there are."""
+        """Take free pages; the caller has checked that there are enough."""
         taken = [self._free.pop() for _ in range(count)]
         self.share(taken)
         return taken
@@ -53,7 +53,7 @@ class Pages:
                 self._named.pop(self._names.pop(page, (-1, ())), None)
 
     def holding(self, ids: tuple[int, ...]) -> list[int]:
-        """The pages, in use by somebody, that hold these ids from the first on."""
+        """The pages in use that hold a prefix of these ids."""
         found: list[int] = []
         for name_ids in _full(ids):
             page = self._named.get((found[-1] if found else -1, name_ids))
@@ -63,7 +63,7 @@ class Pages:
         return found
 
     def name(self, pages: list[int], ids: tuple[int, ...]) -> None:
-        """Have the full ones found by what they hold, or soon will."""
+        """Let the full ones be found by the ids that they hold, or will hold soon."""
         for before, page, name_ids in zip([-1, *pages], pages, _full(ids), strict=False):
             name = before, name_ids
             if name not in self._named and page not in self._names:
@@ -71,7 +71,7 @@ class Pages:
                 self._names[page] = name
 
     def forget(self) -> None:
-        """What pages hold is of no more use to anybody new."""
+        """Forget what all pages hold: the weights have changed."""
         self._named.clear()
         self._names.clear()
 
@@ -86,30 +86,30 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """Ids whose keys and values are in the cache, or are about to be."""
+    """A prompt whose keys and values are in the cache, or are about to be."""
 
     ids: tuple[int, ...]
     marker: tuple[int, ...]
     pages: list[int]
     known: int = 0
-    """Tokens, from the first on, in pages that another prompt fills or has filled."""
+    """Leading tokens in pages that another prompt fills or has filled."""
     logits_NV: Tensor | None = None
-    """After the ids, and then after each id of the marker but its last; None until computed."""
+    """After the ids, then after each id of the marker but its last; None until computed."""
     odds: dict[Sampling, SilenceOdds] = field(default_factory=dict)
 
     @property
     def whole_pages(self) -> list[int]:
-        """Those that rows can share, because nothing will be written into them any more."""
+        """The full pages: rows can share them, since nothing more will be written into them."""
         return self.pages[: len(self.ids) // PAGE]
 
     @property
     def tail_page(self) -> int | None:
-        """The last one, if it is not full: every row needs a copy of its own."""
+        """The last page if it is not full; every row needs its own copy of it."""
         return self.pages[-1] if len(self.ids) % PAGE else None
 
 
 class Prompts:
-    """Prompts computed lately, by their ids and marker; the least recently used give way."""
+    """Recent prompts by their ids and marker; the least recently used are dropped first."""
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
@@ -122,11 +122,11 @@ class Prompts:
         return found
 
     def begun(self, key: Key) -> list[int]:
-        """Pages of others that a prompt can begin with; its last token is always computed."""
+        """Other prompts' pages that a prompt can start with; its last token is always computed."""
         return self._pages.holding(key[0][:-1])
 
     def add(self, key: Key, begun: Sequence[int] = ()) -> Prompt:
-        """With pages to begin with, of which it becomes a user; the others are taken."""
+        """Add a prompt that shares the pages in `begun` and takes free ones for the rest."""
         self._pages.share(begun)
         pages = [*begun, *self._pages.take(pages_for(len(key[0])) - len(begun))]
         self._pages.name(pages, key[0])
@@ -134,17 +134,17 @@ class Prompts:
         return prompt
 
     def like(self, prompt: Prompt) -> list[Prompt]:
-        """Those computed with the same marker."""
+        """The computed prompts with the same marker."""
         same = [one for one in self._kept.values() if one.marker == prompt.marker]
         return [one for one in same if one.logits_NV is not None]
 
     def trim(self, most: int) -> None:
-        """Keep so many at most; to be called while nobody is about to use one."""
+        """Keep at most this many; call it while none is about to be used."""
         while len(self._kept) > most:
             self._pages.release(self._kept.popitem(last=False)[1].pages)
 
     def make_room(self, pages: int, keep: set[int]) -> bool:
-        """Let old prompts go until so many pages are free; those to keep are given by `id`."""
+        """Drop old prompts until this many pages are free; `keep` holds the `id`s to spare."""
         for key in list(self._kept):
             if self._pages.free >= pages:
                 break
@@ -160,7 +160,7 @@ class Prompts:
 
 
 def copy_pages(cache: Tensor, pairs: list[tuple[int, int]]) -> None:
-    """Copy pages (from, to)."""
+    """Copy each (source, target) pair of pages."""
     if not pairs:
         return
     paged = cache.view(*cache.shape[:2], -1, PAGE, *cache.shape[3:])

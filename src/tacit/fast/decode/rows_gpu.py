@@ -1,4 +1,4 @@
-"""A scheduler's rows on the device: their pages, their state, the graphs that move them on."""
+"""A scheduler's rows on the device: their pages, their state, and the graphs that advance them."""
 
 import threading
 from itertools import accumulate, pairwise
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.engine.base import Sampling
 from tacit.engine.request_state import RequestState
-from tacit.engine.sampler import equal_rows, log_distribution
+from tacit.engine.sampler import RowSettings, log_distribution
 from tacit.fast.decode.draw_gpu import FLOATS, INTS, Floats, Ints, Rows
 from tacit.fast.decode.kernels import decode_attention, prompt_attention, prompt_tiles
 from tacit.fast.decode.layers_gpu import FusedModel
@@ -26,15 +26,15 @@ from tacit.silence.conditioning import SilenceOdds, silence_odds
 from tacit.types import Choice
 
 STEPS = 8
-"""Tokens a row draws before the host looks."""
+"""Tokens that a row draws before the host looks at them."""
 PROMPT_TOKENS = 16_384
 """Prompt tokens that go through the model at once."""
 MEMORY_SHARE = 0.6
-"""Of the memory that is free when the first request comes, at most this is used for the cache."""
+"""The cache's largest share of the memory that is free when the first request comes."""
 CAPTURING = threading.Lock()
 """Held while a graph is captured: two models' threads must not do it at once."""
 ODDS_AT_ONCE = 2**26
-"""Elements of the (positions × vocabulary) block in which silence is weighed."""
+"""Elements of the (positions × vocabulary) block for which odds of silence are computed at once."""
 
 
 class Block:
@@ -46,14 +46,14 @@ class Block:
         self.model = model
         self.pages_a_row = pages_a_row
         self._ends = ends
-        # for all rows, and a quarter more for prompts
+        # pages for all rows, and a quarter more for prompts
         wanted = rows * pages_a_row + max(pages_a_row, rows * pages_a_row // 4)
         count = _page_count(model, wanted, 2 * pages_a_row)
         self.memory_is_full = count < wanted
         self.cache = _new_cache(model, count)
         self.pages = Pages(count)
         self.prompts = Prompts(self.pages)
-        # two more than are drawn at a time: the first token of a prompt, and a place to warm up in
+        # two more steps than are drawn at a time: a prompt's first token, and one for warming up
         self.rows = Rows(rows, table, PAGE, STEPS + 2, ends, model.device)
         self._held: list[list[int]] = [[] for _ in range(rows)]
         self._sizes = [size for size in (16, 32, 64, 128, 256, 512, 1024) if size < rows] + [rows]
@@ -63,7 +63,7 @@ class Block:
         self._stream: Any = torch.cuda.Stream(model.device) if on_gpu else None  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
-        """Nothing was drawn yet."""
+        """Start a step, in which nothing is drawn yet."""
         self.prompts.trim(2 * len(self._held))
         self.rows.tokens.fill_(-1)
         self.rows.step.zero_()
@@ -72,13 +72,13 @@ class Block:
         return next(size for size in self._sizes if size >= rows)
 
     def reserve(self, row: int, key: Key, reach: int, keep: list[Prompt]) -> Prompt | None:
-        """Pages for a row that will have so many tokens; None while there are not enough."""
+        """Reserve pages for a row of up to `reach` tokens; None if there are not enough."""
         prompt = self.prompts.find(key)
         begun = [] if prompt else self.prompts.begun(key)
         whole = len(key[0]) // PAGE
         own = pages_for(reach) - whole
         wanted = own + (0 if prompt else pages_for(len(key[0])) - len(begun))
-        self.pages.share(begun)  # so that they outlive the prompts that make room
+        self.pages.share(begun)  # so that they outlive prompts dropped by `make_room`
         try:
             if self.pages.free < wanted:
                 kept = {id(one) for one in (*keep, prompt) if one}
@@ -106,7 +106,7 @@ class Block:
         self._held = [self._held[row] for row in order]
 
     def compute(self, prompts: list[Prompt]) -> None:
-        """Prompts without padding, so many tokens at a time, each with its marker behind it."""
+        """Compute packed prompts, each followed by its marker, some thousand tokens at a time."""
         pack: list[Prompt] = []
         tokens = 0
         for prompt in prompts:
@@ -151,7 +151,7 @@ class Block:
             prompt.logits_NV = logits[end - count : end]
 
     def odds(self, prompt: Prompt, sampling: Sampling) -> SilenceOdds:
-        """What the model makes of silence here; weighed for all prompts of its kind at once."""
+        """The odds of silence after a prompt; computed for all prompts with its marker at once."""
         if sampling not in prompt.odds:
             like = [one for one in self.prompts.like(prompt) if sampling not in one.odds]
             ids = prompt.marker
@@ -159,14 +159,14 @@ class Block:
             for first in range(0, len(like), step):
                 some = like[first : first + step]
                 logits = torch.cat([one.logits_NV for one in some if one.logits_NV is not None])
-                settings = equal_rows(len(logits), sampling, 0, logits.device)
+                settings = RowSettings(len(logits), logits.device, sampling)
                 logp = log_distribution(logits, settings).view(len(some), len(ids), -1)
                 for one, odds in zip(some, silence_odds(logp, ids[:-1], self._ends), strict=True):
                     one.odds[sampling] = odds
         return prompt.odds[sampling]
 
     def start(self, starting: list[tuple[int, RequestState, Prompt]]) -> None:
-        """Put rows into their first state and let them draw from their prompt's logits."""
+        """Initialise rows and draw their first token from their prompt's logits."""
         device = self.model.device
         held = [self._held[row] for row, _, _ in starting]
         tails = [
@@ -188,7 +188,7 @@ class Block:
         self.rows.draw(self._filter(logits, asked), which)
 
     def advance(self, steps: int, rows: int, filtered: list[tuple[int, Sampling]]) -> None:
-        """So many tokens for the first rows."""
+        """Draw `steps` tokens in each of the first `rows` rows."""
         size = self.size_for(rows)
         self.rows.step.fill_(1)
         for _ in range(steps):
@@ -201,8 +201,8 @@ class Block:
                 self._draw(logits, filtered)
 
     def drawn(self) -> list[tuple[list[int], list[float]]]:
-        """Of every row: the tokens drawn since `begin`, and their log-probabilities."""
-        # numpy, because torch would wake its threads for so little
+        """For every row the tokens drawn since `begin`, and their log-probabilities."""
+        # numpy, because torch would wake its threads for so little work
         tokens = self.rows.tokens.cpu().numpy()[:-1].T
         logprobs = self.rows.logprobs.cpu().numpy()[:-1].T
         there = tokens >= 0
@@ -233,21 +233,21 @@ class Block:
         self._draw(self.forward(size), filtered)
 
     def _filter(self, logits_NV: Tensor, rows: list[tuple[int, Sampling]]) -> Tensor:
-        """Where top-p or top-k is asked for, leave only what they leave, tempered already."""
+        """Apply top-p and top-k, after the temperature, in the rows that use them."""
         alike: dict[Sampling, list[int]] = {}
         for row, sampling in rows:
-            if filters(sampling):
+            if sampling.filtered:
                 alike.setdefault(sampling, []).append(row)
         if not alike:
             return logits_NV
         logits_NV = logits_NV.float()
         for sampling, some in alike.items():
-            settings = equal_rows(len(some), sampling, 0, logits_NV.device)
+            settings = RowSettings(len(some), logits_NV.device, sampling)
             logits_NV[some] = log_distribution(logits_NV[some], settings).float()
         return logits_NV
 
     def _graph(self, size: int, *, whole: bool) -> tuple[torch.cuda.CUDAGraph, Tensor | None]:
-        """A captured step of so many rows: with the draw, or up to the logits only."""
+        """A captured step of `size` rows: `whole` with the draw, otherwise up to the logits."""
         if (size, whole) not in self._graphs:
             graph = torch.cuda.CUDAGraph()
             with CAPTURING:
@@ -262,7 +262,7 @@ class Block:
         return self._graphs[size, whole]
 
     def _warm_up(self, size: int) -> None:
-        """Compile and load every kernel, with all rows at rest so that nothing moves on."""
+        """Compile and load every kernel, with all rows idle so that nothing changes."""
         ints, step = self.rows.ints.clone(), self.rows.step.clone()
         self.rows.ints[Ints.ACTIVE] = 0
         self.rows.step.fill_(len(self.rows.tokens) - 1)
@@ -273,17 +273,17 @@ class Block:
 
 
 def _describe(state: RequestState, prompt: int) -> tuple[list[int], list[float]]:
-    """A row's first state; of one that had begun before, the state it was in."""
+    """The state of a row that starts, or that resumes a request begun before."""
     sampling, drawn = state.request.sampling, len(state.ids)
-    greedy = sampling.temperature == 0.0
     ints, floats = [0] * INTS, [0.0] * FLOATS
     ints[Ints.POSITION] = prompt - 1
     ints[Ints.COUNT] = drawn
     ints[Ints.LIMIT] = sampling.max_tokens
     ints[Ints.ACTIVE] = 1
     ints[Ints.SEED] = state.request.seed
-    ints[Ints.GREEDY] = int(greedy)
-    floats[Floats.HEAT] = 1.0 if greedy or filters(sampling) else 1.0 / sampling.temperature
+    ints[Ints.GREEDY] = int(sampling.greedy)
+    plain = sampling.greedy or sampling.filtered
+    floats[Floats.HEAT] = 1.0 if plain else 1.0 / sampling.temperature
     if state.odds is None or state.choice is not Choice.SPEAK:
         return ints, floats
     marker = state.marker
@@ -294,11 +294,6 @@ def _describe(state: RequestState, prompt: int) -> tuple[list[int], list[float]]
     return ints, floats
 
 
-def filters(sampling: Sampling) -> bool:
-    """Whether top-p or top-k leaves some tokens out."""
-    return sampling.temperature > 0.0 and (sampling.top_p < 1.0 or sampling.top_k > 0)
-
-
 def _new_cache(model: FusedModel, pages: int) -> Tensor:
     """[2, layers, slots, kv heads, width]: keys, then values."""
     shape = (2, len(model.layers), pages * PAGE, model.kv_heads, model.width)
@@ -306,7 +301,7 @@ def _new_cache(model: FusedModel, pages: int) -> Tensor:
 
 
 def _page_count(model: FusedModel, wanted: int, least: int) -> int:
-    """As many as are wanted, if a fair share of the memory has the room."""
+    """As many pages as are wanted, or as fit into a fair share of the memory."""
     if model.device.type != "cuda":
         return wanted
     free, _ = torch.cuda.mem_get_info(model.device)
@@ -316,7 +311,7 @@ def _page_count(model: FusedModel, wanted: int, least: int) -> int:
 
 
 def fused_logits(model: FusedModel, ids: tuple[int, ...]) -> Tensor:
-    """After these ids, the last of them decoded: once through each of the two forward passes."""
+    """The logits after these ids by both forward passes: a prefill, then one decoding step."""
     block = Block(model, 8, pages_for(len(ids)), pages_for(len(ids)), ends=[])
     prompt = block.prompts.add((ids[:-1], ()))
     block.compute([prompt])

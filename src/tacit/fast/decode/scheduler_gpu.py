@@ -1,7 +1,7 @@
-"""Requests decoding together on a GPU: a fixed set of rows, refilled as soon as they are done.
+"""Batches requests on a GPU: a fixed set of rows, each given to the next request when it is free.
 
-A few tokens at a time are drawn on the device before the host looks at them. Prompts that wait are
-packed into one pass without padding, and the pages that they begin with are computed once.
+The device draws a few tokens before the host looks at them. Waiting prompts are packed into one
+pass without padding, and the pages with which several of them begin are computed once.
 """
 
 import logging
@@ -17,13 +17,13 @@ from tacit.errors import EngineError
 from tacit.fast.decode.draw_gpu import MARKER
 from tacit.fast.decode.layers_gpu import FusedModel
 from tacit.fast.decode.pages import Key, Prompt, pages_for
-from tacit.fast.decode.rows_gpu import CAPTURING, STEPS, Block, filters
+from tacit.fast.decode.rows_gpu import CAPTURING, STEPS, Block
 
 log = logging.getLogger(__name__)
 
 LEAST_ROWS = 8
 LONGER = 1.5
-"""How much longer than the rows were made for requests must be for it to pay to make new ones."""
+"""New rows are made for requests this many times longer than the rows were made for."""
 SWITCH_INTERVAL = 2e-4
 
 
@@ -37,9 +37,9 @@ class GraphScheduler:
         self._rows: list[RequestState | None] = []
         self._block: Block | None = None
         self._outgrown = False
-        """Whether pages ran out for a request longer than those that the rows were made for."""
-        # the thread that launches kernels lets go of the interpreter at each of them, and would
-        # wait for it five milliseconds whenever somebody else is at work
+        """True if pages ran out for a request longer than those the rows were made for."""
+        # the thread that launches kernels releases the interpreter's lock at each launch, and
+        # would wait five milliseconds to get it back from a busy thread
         sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
 
     @property
@@ -50,7 +50,7 @@ class GraphScheduler:
         self.waiting.append(state)
 
     def step(self) -> None:
-        """Free rows go to those who wait, then every row draws some tokens."""
+        """Give free rows to waiting requests, then draw some tokens in every row."""
         if not self.busy:
             return
         try:
@@ -77,7 +77,7 @@ class GraphScheduler:
         self._close()
 
     def shrink(self) -> None:
-        """The weights are about to change: what was computed for prompts is of no more use."""
+        """The weights are about to change: computed prompts become useless."""
         if self._block:
             self._block.prompts.clear()
 
@@ -96,7 +96,7 @@ class GraphScheduler:
                 torch.cuda.empty_cache()
 
     def _use_fewer_rows(self) -> None:
-        """Out of memory: half the rows. What they had drawn is kept, and computed again."""
+        """Out of memory: halve the rows. Requests keep their tokens, which are computed again."""
         running = [state for state in self._rows if state]
         self._close()
         if self._count <= LEAST_ROWS:
@@ -119,7 +119,7 @@ class GraphScheduler:
                 self._rows[row] = None
 
     def _opened(self) -> Block:
-        """The rows and their cache, large enough for those who wait."""
+        """The rows and their cache, large enough for the waiting requests."""
         if self._block and any(self._rows):
             return self._block
         need = max((pages_for(_reach(state)) for state in self.waiting), default=1)
@@ -133,7 +133,7 @@ class GraphScheduler:
         return self._block
 
     def _pick(self, block: Block) -> list[tuple[int, RequestState, Prompt]]:
-        """Give free rows to those who wait, with the pages for all that they may draw."""
+        """Give free rows to waiting requests, with pages for all the tokens they may draw."""
         picked: list[tuple[int, RequestState, Prompt]] = []
         free = [row for row, state in enumerate(self._rows) if state is None]
         if self._outgrown and any(self._rows):
@@ -157,7 +157,7 @@ class GraphScheduler:
         return picked
 
     def _start(self, block: Block, picked: list[tuple[int, RequestState, Prompt]]) -> None:
-        """Compute the prompts, settle who is silent, and let the others draw their first token."""
+        """Compute the prompts, make the choices of silence, and draw the others' first token."""
         fresh = {id(prompt): prompt for _, _, prompt in picked if prompt.logits_NV is None}
         block.compute(list(fresh.values()))
         starting = []
@@ -182,7 +182,7 @@ class GraphScheduler:
             block.start(starting)
 
     def _shorten(self, block: Block) -> None:
-        """When few are left, move them together, so that a smaller graph does."""
+        """Move the last few rows together, so that a smaller graph is enough."""
         busy = [row for row, state in enumerate(self._rows) if state]
         if self.waiting or block.size_for(len(busy)) >= block.size_for(busy[-1] + 1):
             return
@@ -193,11 +193,11 @@ class GraphScheduler:
     def _advance(self, block: Block) -> None:
         running = [(row, state) for row, state in enumerate(self._rows) if state]
         left = max(t.request.sampling.max_tokens - len(t.ids) for _, t in running)
-        filtered = [(row, t.request.sampling) for row, t in running if filters(t.request.sampling)]
+        filtered = [(row, t.request.sampling) for row, t in running if t.request.sampling.filtered]
         block.advance(min(STEPS, left), running[-1][0] + 1, filtered)
 
     def _collect(self, block: Block) -> None:
-        """Take what was drawn over from the device, and answer those who are done."""
+        """Fetch the drawn tokens from the device, and answer the requests that are done."""
         drawn = block.drawn()
         for row, state in enumerate(self._rows):
             if state is None:
@@ -216,12 +216,12 @@ class GraphScheduler:
 
 
 def _key(state: RequestState) -> Key:
-    """What must be computed before a request can go on drawing."""
+    """What must be computed before a request can draw."""
     marker = state.marker if state.odds is None else ()
     prompt = state.request.prompt_ids
     return (*prompt, *state.ids) if state.ids else prompt, marker
 
 
 def _reach(state: RequestState) -> int:
-    """How many tokens a request's row may come to hold."""
+    """The most tokens that a request's row may hold."""
     return len(state.request.prompt_ids) + state.request.sampling.max_tokens
