@@ -1,1 +1,1 @@
-"""vLLM as an engine: a server that Tacit starts, and trained weights on their way to it."""
+"""vLLM as an engine: the server that Tacit starts, and the export of trained weights to it."""

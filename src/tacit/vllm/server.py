@@ -1,7 +1,7 @@
-"""One vLLM process and what we ask of it: draw from a prompt, weigh some ids, take new weights.
+"""One vLLM process: draws from prompts, scores ids, and takes new weights.
 
-Knows nothing of chat, silence or versions (`vllm` does). Importing vLLM takes seconds and its
-releases are tied to one torch each, so it is an extra and is imported only when a server starts.
+Knows nothing of chat, silence or versions; `vllm_engine.py` does. vLLM takes seconds to import and
+each release is tied to one torch, so it is an extra and is imported only when a server starts.
 """
 
 import asyncio
@@ -13,16 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from tacit.engine.base import Sampling
+from tacit.engine.load import one_line
 from tacit.errors import ConfigError, EngineError
 from tacit.types import Stop
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The sizes for which vLLM keeps room."""
+"""The maximal ranks that vLLM can be started with."""
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for `--json`
@@ -31,53 +32,23 @@ _QUIET = {
 }
 
 Export = Callable[[Path], None]
-"""Writes a policy's weights as they are now into a folder: an adapter, or a whole model."""
+"""Writes a policy's current weights into a folder: an adapter, or a whole model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was sampled, with log-probabilities under the distribution it was sampled from."""
+    """Sampled ids, with log-probabilities under the distribution they were sampled from."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     stop: Stop
 
 
-class Server(Protocol):
-    """What an engine needs of a server; `adapter` is one that `adapt` returned."""
-
-    async def draw(
-        self,
-        ids: Sequence[int],
-        sampling: Sampling,
-        *,
-        seed: int,
-        stops: frozenset[int],
-        banned: Sequence[int] = (),
-        adapter: Any = None,
-    ) -> Drawn:
-        """Go on after these ids. `banned` has probability 0, all the way."""
-        ...
-
-    async def weigh(
-        self, ids: Sequence[int], then: Sequence[int], sampling: Sampling, *, adapter: Any = None
-    ) -> tuple[float, ...]:
-        """Log-probabilities with which going on after these ids would draw those, one by one."""
-        ...
-
-    async def adapt(self, export: Export, old: Any = None) -> Any:
-        """Take in an adapter, and forget an old one that nobody uses any more."""
-        ...
-
-    async def replace(self, export: Export) -> None:
-        """Serve other weights of the same model from now on."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 class VllmServer:
-    """Example: VllmServer("models/SmolLM2", rows=32, context=None, dtype="auto", kv_gib=1.0)"""
+    """Everything an engine needs of vLLM. An `adapter` is what `adapt` returned.
+
+    Example: VllmServer("models/SmolLM2", rows=32, context=None, dtype="auto", kv_gib=1.0)
+    """
 
     def __init__(
         self,
@@ -90,7 +61,7 @@ class VllmServer:
         adapters: int = 0,
         rank: int = 0,
     ) -> None:
-        """Start the process. `adapters` and their `rank`: for how many LoRAs to keep room."""
+        """Start the process, with room for this many `adapters` of this `rank`."""
         vllm = import_vllm()
         self._SamplingParams = vllm.SamplingParams
         self._tokens_input = vllm.inputs.tokens_input
@@ -114,10 +85,10 @@ class VllmServer:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             self._llm: Any = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-        except Exception as error:  # of whatever kind: vLLM's processes report as they like
+        except Exception as error:  # vLLM's processes may raise anything
             raise ConfigError(
                 f"vLLM could not start with `{folder}` (the memory it takes follows from `kv_gib`, "
-                f"`context` and `rows`): {_one_line(error)}"
+                f"`context` and `rows`): {one_line(error)}"
             ) from error
         self.context: int = self._llm.model_config.max_model_len
         self._numbers = count(1)
@@ -133,6 +104,7 @@ class VllmServer:
         banned: Sequence[int] = (),
         adapter: Any = None,
     ) -> Drawn:
+        """Continue these ids. Each of the `banned` ids has probability 0 throughout."""
         params = self._params(
             sampling,
             max_tokens=sampling.max_tokens,
@@ -152,7 +124,9 @@ class VllmServer:
     async def weigh(
         self, ids: Sequence[int], then: Sequence[int], sampling: Sampling, *, adapter: Any = None
     ) -> tuple[float, ...]:
-        # not by `prompt_logprobs`, which is not to be relied on with an adapter (vLLM issue 51594)
+        """The log-probabilities of drawing the ids in `then` one by one after `ids`."""
+
+        # not by `prompt_logprobs`, which is unreliable with an adapter (vLLM issue 51594)
         async def one(after: Sequence[int], token: int) -> float:
             params = self._params(sampling, max_tokens=1, seed=0, logprob_token_ids=[token])
             output = (await self._ask([*ids, *after], params, adapter)).outputs[0]
@@ -161,12 +135,13 @@ class VllmServer:
         return tuple(await asyncio.gather(*(one(then[:j], token) for j, token in enumerate(then))))
 
     async def adapt(self, export: Export, old: Any = None) -> Any:
+        """Load an adapter, and drop an old one that is no longer used."""
         from vllm.lora.request import LoRARequest
 
         number = next(self._numbers)
         folder = self._scratch / f"adapter-{number}"
         await _write(export, folder)
-        # a new number each time, since what was computed under the old one is kept by its number
+        # a new number each time, because vLLM caches prefixes by the adapter's number
         new = LoRARequest(f"adapter-{number}", number, str(folder))
         await self._do(self._llm.add_lora(new))
         if old is not None:
@@ -175,6 +150,7 @@ class VllmServer:
         return new
 
     async def replace(self, export: Export) -> None:
+        """Serve other weights of the same model from now on."""
         folder = self._scratch / f"model-{next(self._numbers)}"
         await _write(export, folder)
         await self._do(self._llm.pause_generation(mode="wait", clear_cache=True))
@@ -185,9 +161,9 @@ class VllmServer:
         shutil.rmtree(folder, ignore_errors=True)
 
     async def close(self) -> None:
-        """End its processes."""
+        """End vLLM's processes."""
         await asyncio.to_thread(self._llm.shutdown)
-        self._llm = None  # or it would try again when the interpreter is half gone
+        self._llm = None  # or it would shut down again while the interpreter exits
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _params(self, sampling: Sampling, **more: Any) -> Any:
@@ -195,7 +171,7 @@ class VllmServer:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            ignore_eos=True,  # where to stop is ours to say
+            ignore_eos=True,  # `stop_token_ids` say where to stop
             detokenize=False,
             output_kind=self._final,
             **more,
@@ -213,19 +189,19 @@ class VllmServer:
     async def _do(self, work: Any) -> Any:
         try:
             return await work
-        except Exception as error:  # its processes report as they like
-            raise EngineError(f"vLLM: {_one_line(error)}") from error
+        except Exception as error:  # vLLM's processes may raise anything
+            raise EngineError(f"vLLM: {one_line(error)}") from error
 
 
 def import_vllm() -> Any:
-    """vLLM itself, quiet, or one sentence on how to get it."""
+    """The vLLM module with its logging turned down, or one sentence on how to install it."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
         import vllm
     except ImportError as error:
         raise ConfigError(
-            f"`engine: vllm` needs vLLM: pip install 'tacit[vllm]' ({_one_line(error)})"
+            f"`engine: vllm` needs vLLM: pip install 'tacit[vllm]' ({one_line(error)})"
         ) from error
     return vllm
 
@@ -236,7 +212,7 @@ def _lora_arguments(adapters: int, rank: int) -> Mapping[str, Any]:
     room = next((size for size in LORA_RANKS if size >= rank), None)
     if room is None:
         raise ConfigError(f"policy.rank: vLLM serves adapters of rank {LORA_RANKS[-1]} at most")
-    # one more than there are, so that a new one is there before the old one goes
+    # one more, so that a new adapter can be loaded before the old one is dropped
     return {"enable_lora": True, "max_loras": adapters + 1, "max_lora_rank": room}
 
 
@@ -252,7 +228,3 @@ def _number(logprob: float) -> float:
     if math.isnan(logprob):
         raise EngineError("the model returned logits that are not numbers")
     return logprob
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -1,18 +1,18 @@
-"""The vllm engine: same contract as the local one, generation by vLLM in processes of its own.
+"""The vllm engine: the local engine's contract, with vLLM generating in its own processes.
 
-The trainer keeps its own copy of what learns and hands it over after each step (`refresh`). One
-seed gives one transcript as far as vLLM's kernels compute the same in batches of any size, which on
-most machines is not to the last bit. Not covered: saying the text piece by piece.
+The trainer keeps its own copy of the weights and exports them after each step (`refresh`). A seed
+repeats its transcript only as far as vLLM's kernels do not depend on the batch, which on most
+machines is not to the last bit. Not covered: streaming.
 
-π(silence) is what the marker's tokens and then the ends have after the prompt, asked for once a
-prompt. Speech is first drawn freely, and again where that came out silent, now by choosing where to
-leave the marker: π(y) + p·q(y) = q(y), so together it is drawn from q.
+π(silence) is the probability of the marker's tokens and then an end after the prompt, computed once
+for each prompt. Speech is first drawn freely. If that comes out silent, it is drawn again by
+choosing where to leave the marker: π(y) + p·q(y) = q(y), so the result is drawn from q.
 """
 
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,16 +31,16 @@ from tacit.engine.sampler import uniform
 from tacit.errors import EngineError
 from tacit.silence.conditioning import SilenceOdds, along_marker, log_others, marker_odds
 from tacit.types import ChatMessage, Choice, Stop, Usage
-from tacit.vllm.server import Drawn, Export, Server, VllmServer
+from tacit.vllm.server import Drawn, Export, VllmServer
 
 _WEIGHED = 4096
-"""How many prompts' odds are remembered."""
+"""How many prompts' odds are kept."""
 
 
 class ServedModel:
-    """A model that vLLM serves, and how to talk to it; engines of other adapters may share it."""
+    """A model served by vLLM, with its chat template; engines of several adapters may share it."""
 
-    def __init__(self, server: Server, chat: Chat, *, name: str, context: int) -> None:
+    def __init__(self, server: VllmServer, chat: Chat, *, name: str, context: int) -> None:
         self.server = server
         self.chat = chat
         self.name = name
@@ -68,7 +68,7 @@ class VllmEngine:
         export: Export | None = None,
         whole: bool = False,
     ) -> None:
-        """`export`: how what is trained gets out; an adapter, or the `whole` model."""
+        """`export` writes the trained weights: an adapter, or the `whole` model."""
         self.model = served.name
         self.policy = policy
         self.version = 0
@@ -107,14 +107,12 @@ class VllmEngine:
                 model=self.model,
             )
 
-    @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
-        """Calls under way are finished, later ones wait: inside, nothing is generated."""
-        async with self._pausing.closed():
-            yield
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """Nothing is generated inside: calls in progress are finished first, later ones wait."""
+        return self._pausing.closed()
 
     async def refresh(self, version: int) -> None:
-        """Serve the weights as they are now, as this version. To be called inside `paused()`."""
+        """Serve the current weights as this version. Call it inside `paused()`."""
         assert self._export is not None, "a frozen engine has no weights to refresh"
         if self._whole:
             await self._server.replace(self._export)
@@ -124,13 +122,13 @@ class VllmEngine:
         self.version = version
 
     async def close(self) -> None:
-        """Fail what is under way, if nobody else needs the server. Closing twice is fine."""
+        """Leave the server, which ends with its last engine. Closing twice is fine."""
         if not self._closed:
             self._closed = True
             await self.served.leave()
 
     async def _odds(self, request: Request) -> SilenceOdds | None:
-        """What the model makes of silence; None where it may not be silent."""
+        """The odds of silence; None if the agent may not be silent."""
         rule, how = request.silence, replace(request.sampling, max_tokens=1)
         if rule is None:
             return None
@@ -145,9 +143,9 @@ class VllmEngine:
             self._weighed[key] = asyncio.ensure_future(self._weigh(*key))
         weighing = self._weighed[key]
         try:
-            return await asyncio.shield(weighing)  # others of its group may wait for it too
+            return await asyncio.shield(weighing)  # requests of the same group wait for it too
         except Exception:
-            if self._weighed.get(key) is weighing:  # another try may do better
+            if self._weighed.get(key) is weighing:  # so that the next request tries again
                 del self._weighed[key]
             raise
 
@@ -175,13 +173,19 @@ class VllmEngine:
         return replace(drawn, logprobs=along_marker(drawn.ids, drawn.logprobs, odds, spoken=spoken))
 
     async def _leave(self, request: Request, odds: SilenceOdds) -> Drawn:
-        """Draw a message given that it is not silence: how far along the marker, and then what."""
-        greedy = request.sampling.temperature == 0.0
+        """Draw a message that is not silence: how far it follows the marker, and then the rest."""
+        greedy = request.sampling.greedy
         for j, aimed in enumerate([*((one,) for one in odds.marker), odds.ends]):
             log_follow = odds.log_q_marker(j)
             if not greedy and uniform(request.seed, j) < math.exp(log_follow):
                 continue
-            first = await self._other(request, odds.marker[:j], aimed)
+            first = await self._go_on(
+                request,
+                odds.marker[:j],
+                derive_seed(request.seed, "other"),
+                tokens=1,
+                banned=aimed,
+            )
             logprob = first.logprobs[0] + log_others(odds.logprobs[j])
             if greedy and log_follow >= logprob - odds.log_rest[j]:
                 continue
@@ -192,32 +196,29 @@ class VllmEngine:
         rest = await self._go_on(request, begun.ids, derive_seed(request.seed, "rest"))
         return Drawn((*begun.ids, *rest.ids), (*begun.logprobs, *rest.logprobs), rest.stop)
 
-    async def _other(
-        self, request: Request, after: tuple[int, ...], banned: tuple[int, ...]
+    async def _go_on(
+        self,
+        request: Request,
+        after: tuple[int, ...],
+        seed: int,
+        *,
+        tokens: int | None = None,
+        banned: tuple[int, ...] = (),
     ) -> Drawn:
-        """One token that is none of the banned ones."""
-        return await self._server.draw(
-            (*request.prompt_ids, *after),
-            replace(request.sampling, max_tokens=1),
-            seed=derive_seed(request.seed, "other"),
-            stops=self._chat.eos_ids,
-            banned=banned,
-            adapter=self._adapter,
-        )
-
-    async def _go_on(self, request: Request, after: tuple[int, ...], seed: int) -> Drawn:
-        most = request.sampling.max_tokens - len(after)
+        """Continue the prompt and these ids, up to the request's limit if `tokens` is None."""
+        most = tokens or request.sampling.max_tokens - len(after)
         return await self._server.draw(
             (*request.prompt_ids, *after),
             replace(request.sampling, max_tokens=most),
             seed=seed,
             stops=self._chat.eos_ids,
+            banned=banned,
             adapter=self._adapter,
         )
 
 
 class PauseGate:
-    """Many may be inside at once, until someone closes it and waits for them to leave."""
+    """Admits any number of callers until it is closed, which waits for all of them to leave."""
 
     def __init__(self) -> None:
         self._inside = 0
@@ -254,14 +255,14 @@ class PauseGate:
 
 
 def open_vllm(name: str, config: ModelConfig, account: Account | None = None) -> VllmEngine:
-    """Start a server with the weights as they come."""
+    """Start a server with the model's original weights."""
     served = serve(name, config)
     point_out_faults(served.chat)
     return VllmEngine(served)
 
 
 def serve(name: str, config: ModelConfig, *, adapters: int = 0, rank: int = 0) -> ServedModel:
-    """Start vLLM with a model; `adapters` of this `rank` will be trained on it."""
+    """Start vLLM with a model, on which this many `adapters` of this `rank` will be trained."""
     folder = model_folder(config.path)
     with reading(f"the config of `{config.path}` cannot be read"):
         architecture = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -280,7 +281,7 @@ def serve(name: str, config: ModelConfig, *, adapters: int = 0, rank: int = 0) -
 
 
 def _end_ids(folder: Path, architecture: Any) -> Any:
-    """Where the model's makers let it stop, as the local engine learns from the model itself."""
+    """The end-of-sequence ids of the generation config, as the local engine gets them."""
     try:
         return GenerationConfig.from_pretrained(folder).eos_token_id
     except OSError:
@@ -288,10 +289,10 @@ def _end_ids(folder: Path, architecture: Any) -> Any:
 
 
 def _must_leave(drawn: Drawn, odds: SilenceOdds, sampling: Sampling) -> bool:
-    """Whether a free draw is not one of speech: silence, or a greedy one that follows the marker.
+    """True if a free draw cannot stand for speech: silence, or a greedy one along the marker.
 
-    Given speech the marker's tokens are less likely, so that the greedy choice may be another.
+    Given speech the marker's tokens are less likely, so the greedy choice may differ.
     """
-    if sampling.temperature == 0.0:
+    if sampling.greedy:
         return drawn.ids[:1] == odds.marker[:1]
     return drawn.ids[:-1] == odds.marker and drawn.stop is Stop.EOS

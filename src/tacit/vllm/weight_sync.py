@@ -1,4 +1,4 @@
-"""Trained weights on their way to an engine that keeps its own copy of them."""
+"""Starts vLLM for training, and writes the trained weights for it to load."""
 
 import json
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from tacit.vllm.vllm_engine import VllmEngine, serve
 
 
 def serve_base(name: str, config: Config, names: Mapping[str, str], team: TeamConfig) -> VllmEngine:
-    """Start vLLM with the weights as they come, and room for the adapters trained on them.
+    """Start vLLM with the original weights and room for the adapters trained on them.
 
-    `names` says by which policy a trained role speaks.
+    `names` maps trained roles to their policies.
     """
     own = {policy for role, policy in names.items() if team.agents[role].model == name}
     adapters = len(own) if config.policy.kind == "lora" else 0
@@ -26,7 +26,7 @@ def serve_base(name: str, config: Config, names: Mapping[str, str], team: TeamCo
 
 
 def serve_policy(policy: Policy, model: ModelConfig, base: Engine | None) -> VllmEngine:
-    """An engine for what learns: beside its base, or on a server of its own if all of it learns."""
+    """The engine of a policy: an adapter on its base's server, or a server of its own."""
     if policy.config.kind == "lora":
         assert isinstance(base, VllmEngine), "adapters are served beside their base"
         return VllmEngine(base.served, policy=policy.name, export=partial(write_adapter, policy))
@@ -35,7 +35,7 @@ def serve_policy(policy: Policy, model: ModelConfig, base: Engine | None) -> Vll
 
 
 def write_adapter(policy: Policy, folder: Path) -> None:
-    """peft's two files."""
+    """Write peft's two files."""
     state, settings = policy.state(), policy.config
     targets = sorted({name.split(".lora_")[0].rpartition(".")[2] for name in state})
     config = peft_config(policy.base.name, settings.rank, settings.alpha, targets)
@@ -44,5 +44,5 @@ def write_adapter(policy: Policy, folder: Path) -> None:
 
 
 def write_weights(policy: Policy, folder: Path) -> None:
-    """The weights alone, under the names they have in a model folder."""
+    """Write the weights under the names they have in a model folder."""
     save_file(policy.state(), folder / "model.safetensors")
