@@ -1,1 +1,1 @@
-"""Models behind an OpenAI-compatible URL: asked within limits, every answer paid for once."""
+"""Models behind an OpenAI-compatible URL, with rate limits and an answer cache."""

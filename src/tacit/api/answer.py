@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server says: a whole completion, a broken one, or why there is none."""
+"""Reads the answers of OpenAI-compatible servers: completions, broken ones, and errors."""
 
 import json
 import math
@@ -12,16 +12,14 @@ from tacit.types import MOST_TOKENS, Stop, Usage
 _TRY_AGAIN = {408, 409, 425, 429}
 _REFUSALS = {401, 402}
 _REFUSALS_AT_FIRST = {403, 404}
-"""Once something was answered, these are about one question and no longer about us."""
+"""After a first answer, these concern one question and not the key or the model."""
 UNSEEN = 2**18
-"""Tokens of one call that nobody here sees: what a server adds to a prompt, or thinks."""
-
-
+"""Tokens of one call that we cannot see: what a server adds to a prompt, or its reasoning."""
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Broken(Exception):
-    """No whole completion came back; `reached` says that something did."""
+    """No complete answer came back; `reached` is True if anything did."""
 
     def __init__(self, message: str, *, reached: bool = True) -> None:
         super().__init__(message)
@@ -29,7 +27,7 @@ class Broken(Exception):
 
 
 def read_answer(content_type: str, body: bytes, model: str) -> Completion:
-    """A chat completion. What is damaged is `Broken`; what another try would not mend, an error."""
+    """Parse a chat completion. Raises `Broken` if a retry may help, EngineError if it cannot."""
     if "json" not in content_type:
         start = " ".join(body[:80].decode(errors="replace").split())
         raise Broken(
@@ -38,7 +36,7 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
     try:
         tree = json.loads(body)
         if error := tree.get("error"):
-            raise Broken(_said(error) or "the server reports an error and says nothing of it")
+            raise Broken(_message(error) or "the server reports an error and says nothing of it")
         if not tree.get("choices"):
             raise Broken("the server's answer holds no choices")
         choice = tree["choices"][0]
@@ -47,7 +45,7 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
         served, fingerprint = tree.get("model") or model, tree.get("system_fingerprint") or ""
         if finish == "error" or not isinstance(text, str | None):
             raise Broken("the server broke off while it answered")
-        f"{text}{served}{fingerprint}".encode()  # half a surrogate pair could not be written
+        f"{text}{served}{fingerprint}".encode()  # half a surrogate pair cannot be written to disk
     except _DAMAGE as error:
         raise Broken(f"the server's JSON is damaged or cut off ({error})") from None
     if usage is None:
@@ -65,7 +63,7 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
 
 
 def _logprob(choice: Mapping[str, Any]) -> float | None:
-    """Of the whole text, where it was asked for (`parameters: {logprobs: true}`) and given."""
+    """Of the whole text, if requested (`parameters: {logprobs: true}`) and reported."""
     try:
         values = [token["logprob"] for token in choice["logprobs"]["content"]]
         total = math.fsum(values)
@@ -75,13 +73,13 @@ def _logprob(choice: Mapping[str, Any]) -> float | None:
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
-    """Cached tokens are part of the prompt, reasoning tokens of what was generated."""
+    """Counts cached tokens as part of the prompt, and reasoning tokens as generated."""
     prompt, generated = int(reported["prompt_tokens"]), int(reported["completion_tokens"])
     cached = int((reported.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     thought = reported.get("completion_tokens_details") or {}
     reasoning = int(thought.get("reasoning_tokens") or 0)
     apart = reported.get("total_tokens") == prompt + generated + reasoning
-    if reasoning and (apart or reasoning > generated):  # some servers count them beside the rest
+    if reasoning and (apart or reasoning > generated):  # some servers count reasoning separately
         generated += reasoning
     if min(prompt, generated, cached, reasoning) < 0 or prompt + generated > MOST_TOKENS:
         raise ValueError("impossible token counts")
@@ -91,11 +89,11 @@ def _usage(reported: Mapping[str, Any]) -> Usage:
 
 
 def check_counts(usage: Usage, *, sent: int, limit: int, received: int) -> None:
-    """Raise `Broken` for counts that cannot be true of a call: they would be paid and learned from.
+    """Raise `Broken` for impossible token counts, which would be paid for and learned from.
 
-    A token is at least a byte of what was `sent` or `received`, and what a server generates unseen
-    is within the `limit` or is reported as reasoning. Twice that is let pass, for what templates
-    add and limits that are kept loosely, and `UNSEEN` for what a server adds or thinks by itself.
+    A token is at least one byte of what was `sent` or `received`; tokens generated unseen are
+    within the `limit` or reported as reasoning. Twice as many are allowed, for chat templates and
+    loosely kept limits, and `UNSEEN` more for what a server adds or thinks by itself.
     """
     shown = usage.generated - usage.reasoning
     if (
@@ -110,7 +108,7 @@ def check_counts(usage: Usage, *, sent: int, limit: int, received: int) -> None:
 
 
 def is_refusal(error: Exception, *, answered_before: bool) -> bool:
-    """Whether the server refuses us, and not this one question: asking on would be of no use."""
+    """True if the server refuses the key, model or account, so that no question will succeed."""
     status = getattr(error, "status_code", None)
     return (
         status in _REFUSALS
@@ -120,37 +118,33 @@ def is_refusal(error: Exception, *, answered_before: bool) -> bool:
 
 
 def is_too_long(error: Exception) -> bool:
-    """Whether the prompt is over the context, by OpenAI's code or vLLM's and llama.cpp's words."""
-    said = words_of(error)
+    """True if the prompt exceeds the context, by OpenAI's code or vLLM's or llama.cpp's words."""
+    words = words_of(error)
     known = getattr(error, "code", None) == "context_length_exceeded"
-    return known or "maximum context length" in said or "available context size" in said
+    return known or "maximum context length" in words or "available context size" in words
 
 
-def is_passing(error: Exception) -> bool:
-    """Lost connections, broken answers, and what the server says is only for now."""
+def is_temporary(error: Exception) -> bool:
+    """True for lost connections, broken answers, and statuses that a retry may mend."""
     status = getattr(error, "status_code", None)
     return status is None or status == 200 or status in _TRY_AGAIN or status >= 500
 
 
 def was_reached(error: Exception) -> bool:
-    """Whether there is a server at all that answered something."""
+    """True if a server answered at all."""
     return error.reached if isinstance(error, Broken) else hasattr(error, "status_code")
 
 
-def headers_of(error: Exception) -> Mapping[str, str]:
-    response = getattr(error, "response", None)
-    return {} if response is None else response.headers
-
-
 def words_of(error: Exception) -> str:
-    """The server's own words, where it said any."""
-    said = _said(getattr(error, "body", None))
+    """The server's own message if there is one, with the cause and the HTTP status."""
+    message = _message(getattr(error, "body", None))
     status = getattr(error, "status_code", None)
     cause = f" ({error.__cause__})" if error.__cause__ else ""
-    return f"{said or error}{cause}" + (f" [HTTP {status}]" if status else "")
+    return f"{message or error}{cause}" + (f" [HTTP {status}]" if status else "")
 
 
-def _said(body: Any) -> str | None:
+def _message(body: Any) -> str | None:
+
     if isinstance(body, Mapping):
         found = body.get("message") or body.get("detail") or body.get("error")
         return found if isinstance(found, str) else None

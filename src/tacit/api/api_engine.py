@@ -1,8 +1,7 @@
-"""Any OpenAI-compatible URL, text only: chat completions, asked patiently and paid for once.
+"""The API engine: chat completions of any OpenAI-compatible URL, with retries and a cache.
 
-Speed and patience are in `api_limits`, kept answers in `api_cache`, what a server says in
-`api_answer`. It cannot condition on silence and has no log-probabilities. The key is read from the
-environment and written nowhere.
+Text only: it cannot condition on silence and has no log-probabilities of tokens. The key is read
+from the environment and never written. See also `limits.py`, `cache.py` and `answer.py`.
 """
 
 import asyncio
@@ -11,7 +10,6 @@ import random
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,8 @@ from tacit.api.answer import (
     UNSEEN,
     Broken,
     check_counts,
-    headers_of,
-    is_passing,
     is_refusal,
+    is_temporary,
     is_too_long,
     read_answer,
     was_reached,
@@ -38,7 +35,7 @@ LETTERS_A_TOKEN = 4
 
 
 def open_api(name: str, config: ModelConfig, account: Account | None = None) -> "ApiEngine":
-    """The ledger calls the model by its id, not by its name in the config."""
+    """The ledger knows the model by its id, not by its name in the config."""
     return ApiEngine(config, account)
 
 
@@ -54,8 +51,7 @@ class ApiEngine:
             raise ConfigError(
                 "API models need the openai client: pip install 'tacit[api]'"
             ) from error
-        if config.model is None:
-            raise ConfigError("an api model needs `model: …`, the id to ask the server for")
+        assert config.model is not None, "checked by ModelConfig"
         key = os.environ.get(config.api_key_env)
         if not key:
             raise ConfigError(
@@ -79,7 +75,7 @@ class ApiEngine:
         self._seen = {self._served}
         self._refusal: str | None = None
         self._generated: float | None = None
-        """A running mean, to guess what a call will come to."""
+        """Running mean of a call's generated tokens."""
 
     def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
         return ()
@@ -107,7 +103,7 @@ class ApiEngine:
         await self._client.close()
 
     def _body(self, request: Request) -> dict[str, Any]:
-        """What is sent beside model and messages; `parameters` of the config have the last word."""
+        """The request's other fields; `parameters` of the config take precedence."""
         sampling = request.sampling
         body = {
             "temperature": sampling.temperature,
@@ -120,7 +116,7 @@ class ApiEngine:
         return {name: value for name, value in body.items() if value is not None}
 
     def _cache_key(self, request: Request, body: Mapping[str, Any]) -> str | None:
-        """None where an answer may not be kept: a sampled one has its seed for a sample index."""
+        """None if the answer may not be cached. Sampled answers are told apart by their seed."""
         greedy = body.get("temperature") == 0
         if self._cache is None or not (greedy or self._config.cache == "all"):
             return None
@@ -134,8 +130,8 @@ class ApiEngine:
 
     async def _ask(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> Completion:
         """One answer, after as many attempts as it takes and patience allows."""
-        asked_at, began, failure = now(), None, None
-        for attempt in count():
+        asked_at, began, failure, attempt = now(), None, None, 0
+        while True:
             async with self._limiter.attempt(
                 self._expected(messages, body), lambda: self._check(asked_at)
             ) as settle:
@@ -152,7 +148,7 @@ class ApiEngine:
                 except (self._errors, Broken) as error:
                     failure, wait = self._failed(error, attempt, began, started)
             await asyncio.sleep(wait)
-        raise AssertionError("unreachable: the last attempt raises")
+            attempt += 1
 
     async def _attempt(
         self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any], left: float
@@ -179,17 +175,17 @@ class ApiEngine:
     def _failed(
         self, error: Exception, attempt: int, began: float, started: float
     ) -> tuple[EngineError, float]:
-        """What to say in the end, and seconds until another attempt; raises if there is none."""
+        """The error to report and the seconds until the next attempt; raises if none is left."""
         said = f"{self.model}: {words_of(error)}".replace(self._key, "***")
         if is_refusal(error, answered_before=self._patience.answered):
             self._refusal = said
             raise Refused(said) from error
-        if not is_passing(error):
+        if not is_temporary(error):
             raise (PromptTooLong if is_too_long(error) else EngineError)(said) from error
         said = self._patience.failed(started, said, reached=was_reached(error))
         tries = "once" if attempt == 0 else f"{attempt + 1} times"
         failure, wait = EngineError(f"{said} (tried {tries})"), backoff(attempt)
-        headers = headers_of(error)
+        headers = getattr(getattr(error, "response", None), "headers", {})
         asked = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"))
         if asked is not None:
             wait = asked * random.uniform(1.0, 1.1)
@@ -204,7 +200,7 @@ class ApiEngine:
         self._patience.check(asked_at)
 
     def _expected(self, messages: tuple[ChatMessage, ...], body: Mapping[str, Any]) -> float:
-        """Tokens that a call will come to, as far as can be said before it."""
+        """A guess at the tokens of a call, before it is made."""
         letters = sum(len(message.content) for message in messages)
         longest = float(body.get(self._config.max_tokens_name, 0))
         return letters / LETTERS_A_TOKEN + (longest if self._generated is None else self._generated)
@@ -226,7 +222,7 @@ class ApiEngine:
         self._notice(answer)
 
     def _notice(self, answer: Completion) -> None:
-        """Warn where the model behind the URL is no longer the one it was."""
+        """Warn if the model behind the URL has changed."""
         served = answer.model, answer.fingerprint
         if self._served and served not in self._seen:
             was, is_now = (" ".join(filter(None, pair)) for pair in (self._served, served))
@@ -239,7 +235,7 @@ class ApiEngine:
 
 
 def _open_cache(config: ModelConfig, folder: Path | None) -> AnswerCache | None:
-    """A run without a folder keeps nothing, whatever its config says."""
+    """The cache, unless the run has no folder or its config wants none."""
     if folder is None or config.cache == "none":
         return None
     place = Path(config.cache_folder) if config.cache_folder else folder

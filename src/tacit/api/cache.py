@@ -1,8 +1,8 @@
-"""Answers kept on disk, so that the same deterministic question is asked and paid for once.
+"""Answers cached on disk, so that the same deterministic question is paid for once.
 
-One JSONL file a model, a line an answer, found by a hash of everything that decides it. What was
-asked is not in it, nor the API key. Lines are appended in one write each; torn or damaged ones are
-passed over.
+One JSONL file for each model and one line for each answer, found by a hash of everything that
+determines it. Neither the question nor the API key is stored. Each line is appended in one write;
+torn or damaged lines are skipped.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ _HEX = 32
 
 
 class AnswerCache:
-    """The answers of one model. Several runs may share a file: each finds what the others added."""
+    """The answers of one model. Runs may share a file: each finds what the others added."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._places: dict[str, int] = {}
         self._read_to = 0
         self.turns = KeyedLock()
-        """For who asks: whoever comes second with the same key finds the first's answer."""
+        """Lets callers with the same key wait for the first one's answer."""
 
     def get(self, key: str) -> Completion | None:
-        """The kept answer, marked as such, or None."""
+        """The cached answer, marked as reused, or None."""
         if key not in self._places:
             self._read_on()
         if key not in self._places:
@@ -61,7 +61,7 @@ class AnswerCache:
             file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
 
     def _read_on(self) -> None:
-        """Index the lines that were added since the last look, by whomever."""
+        """Index the lines that this and other runs have added since the last call."""
         if not self._path.exists() or self._path.stat().st_size == self._read_to:
             return
         with self._path.open("rb") as file:
@@ -74,9 +74,9 @@ class AnswerCache:
                     self._read_to += len(line)
 
 
-def cache_key(**decides: Any) -> str:
-    """A hash of what decides an answer: server, model, parameters, messages, sample."""
-    whole = json.dumps(decides, sort_keys=True, default=asdict).encode()
+def cache_key(**determines: Any) -> str:
+    """A hash of what determines an answer: server, model, parameters, messages, sample."""
+    whole = json.dumps(determines, sort_keys=True, default=asdict).encode()
     return hashlib.blake2b(whole, digest_size=_HEX // 2).hexdigest()
 
 

@@ -1,6 +1,6 @@
-"""How hard a server may be asked: at once, in a minute, how long it is waited for, when to give up.
+"""Rate limits, retries and deadlines for calls to a server.
 
-Times are of the event loop's clock. Not covered: what is asked and what the answer means (`api`).
+Times are of the event loop's clock. Not covered: requests and answers themselves (`api_engine.py`).
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from tacit.errors import EngineError
 MINUTE = 60.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 UNREACHABLE_AFTER = 30.0
-"""Seconds after which a server is given up that never answered anything."""
+"""Seconds after which a server that never answered is given up."""
 COOL_DOWN = 10.0
-"""Seconds for which a server that was given up is not asked again."""
+"""Seconds for which a server that was given up gets no more calls."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What one attempt takes of a window's limit; corrected once the real amount is known."""
+    """One attempt's share of a window's limit; corrected once the real amount is known."""
 
     time: float
     amount: float
@@ -41,7 +41,7 @@ class Window:
         self._sum = 0.0
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until there is room. What is larger than the limit waits for an empty window."""
+        """Seconds until there is room; an amount over the limit waits for an empty window."""
         while self._taken and self._taken[0].time <= now - MINUTE:
             old = self._taken.popleft()
             old.counts = False
@@ -73,21 +73,22 @@ class RateLimiter:
     ) -> None:
         self._slots = asyncio.Semaphore(concurrency)
         self._turn = asyncio.Lock()
-        self._requests = Window(requests_a_minute) if requests_a_minute else None
-        self._tokens = Window(tokens_a_minute) if tokens_a_minute else None
+        self._requests = Window(requests_a_minute or math.inf)
+        self._tokens = Window(tokens_a_minute or math.inf)
         self._held_until = 0.0
 
     def hold(self, seconds: float) -> None:
-        """Let nobody through for so long, as a server asks that wants everyone to wait."""
+        """Hold all attempts back for this long, as a server may ask."""
         self._held_until = max(self._held_until, now() + seconds)
 
     @asynccontextmanager
     async def attempt(
         self, expected_tokens: float, check: Callable[[], None]
     ) -> AsyncIterator[Callable[[int], None]]:
-        """Inside, one attempt is under way; tell what is yielded how many tokens it came to.
+        """Waits for its turn, then holds a place for one attempt inside this block.
 
-        `check` is called once a second while waiting and raises where waiting has become useless.
+        Call what is yielded with the attempt's real number of tokens. `check` is called once a
+        second while waiting, and raises when waiting has become useless.
         """
         async with self._slots:
             async with self._turn:
@@ -95,36 +96,27 @@ class RateLimiter:
                     check()
                     await asyncio.sleep(min(wait, 1.0))
                 check()
-                if self._requests:
-                    self._requests.take(1, now())
-                taken = self._tokens.take(expected_tokens, now()) if self._tokens else None
-            yield lambda tokens: self._settle(taken, tokens)
-
-    def _settle(self, taken: Taken | None, tokens: int) -> None:
-        if self._tokens and taken:
-            self._tokens.correct(taken, tokens)
+                self._requests.take(1, now())
+                taken = self._tokens.take(expected_tokens, now())
+            yield lambda tokens: self._tokens.correct(taken, tokens)
 
     def _wait(self, tokens: float) -> float:
-        waits = [self._held_until - now()]
-        if self._requests:
-            waits.append(self._requests.wait(1, now()))
-        if self._tokens:
-            waits.append(self._tokens.wait(tokens, now()))
-        return max(waits)
+        windows = self._requests.wait(1, now()), self._tokens.wait(tokens, now())
+        return max(self._held_until - now(), *windows)
 
 
 class Patience:
-    """How long one call, and a whole server, is tried.
+    """How long one call is retried, and when a whole server is given up.
 
-    A call ends `deadline` seconds after its first attempt, waits included. A server that was asked
-    and gave nobody a whole answer for as long is given up: all who wait for it fail then, and for a
-    while whoever comes next, so that a thousand episodes do not each wait for a dead server.
+    A call ends `deadline` seconds after its first attempt, waits included. A server that gives no
+    complete answer to any call for as long is given up: all waiting calls fail, and for a while new
+    ones too, so that a thousand episodes do not each wait for a dead server.
     """
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.answered = False
-        """Whether there ever was a whole answer."""
+        """True once there was a complete answer."""
         self._reached = False
         self._answered_at = self._given_up_at = -math.inf
         self._trouble_since: float | None = None
@@ -135,10 +127,10 @@ class Patience:
         self._answered_at, self._trouble_since = now(), None
 
     def failed(self, began: float, words: str, *, reached: bool) -> str:
-        """An attempt that began then failed; `reached` says that the server answered something.
+        """Record a failed attempt; `reached` is True if the server answered at all.
 
-        Returns the words to give as the reason: what the server last said, rather than that in the
-        end there was no time left for it to say anything.
+        Returns the words to report: what the server last said, even if a later attempt merely ran
+        out of time.
         """
         if now() < self._given_up_at + COOL_DOWN:
             return self._reason
@@ -152,14 +144,14 @@ class Patience:
         return self._reason
 
     def left(self, began: float) -> float:
-        """Seconds that a call whose first attempt began then may still take."""
+        """Seconds left for a call whose first attempt began at this time."""
         ends = began + self.deadline
         if self._trouble_since is not None:
             ends = min(ends, self._trouble_since + self._server_deadline())
         return ends - now()
 
     def check(self, asked_at: float) -> None:
-        """Raise where the server was given up after a call was asked for, or shortly before."""
+        """Raise if the server was given up since the call came in, or shortly before."""
         if asked_at < self._given_up_at + COOL_DOWN:
             raise EngineError(f"{self._reason} (given up after {self._server_deadline():g} s)")
 
@@ -168,7 +160,7 @@ class Patience:
 
 
 def backoff(attempt: int) -> float:
-    """Seconds before another try: twice as long each time, and never the same for two callers."""
+    """Seconds before the next attempt: doubling, with jitter."""
     longest: float = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT)
     return longest * random.uniform(0.5, 1.0)
 
