@@ -1,8 +1,9 @@
 """The typed configuration, section by section; `file.py` reads it.
 
-Nothing here loads a model or a data file, so that a mistake is answered at once.
+Nothing here loads a model or a data file, so a mistake is reported at once.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -33,7 +34,7 @@ class TaskConfig(Section):
     name: str
     split: str = "test"
     folder: str | None = None
-    """Where the benchmark's original files lie; `TACIT_DATA` when not given."""
+    """Folder with the benchmark's original files; default `TACIT_DATA`."""
     hub: bool = False
     """Download from the Hugging Face Hub (extra `hub`)."""
     limit: PositiveInt | None = None
@@ -44,46 +45,46 @@ class TaskConfig(Section):
     allow_canaried: bool = False
     """Train on BIG-bench files whose authors ask for evaluation only."""
     options: dict[str, Any] = {}
-    """Passed on to a task source that has options of its own."""
+    """Passed on to task sources that take options."""
 
 
 class ModelConfig(Section):
-    """A model that agents can use by its name."""
+    """A model that agents refer to by name."""
 
     engine: Literal["local", "vllm", "api"] = "local"
     path: str = "pocket"
     """local, vllm: `pocket`, a folder as `from_pretrained` reads it, or a Hub id."""
     rows: PositiveInt | None = None
-    """local, vllm: how many sequences are decoded together; 32 on a CPU, 256 on a GPU."""
+    """local, vllm: sequences decoded together; default 32 on a CPU, 256 on a GPU."""
     context: PositiveInt | None = None
-    """local, vllm: the longest prompt plus answer, if shorter than the model's own."""
+    """local, vllm: most tokens of prompt plus answer, if fewer than the model's own limit."""
     device: str = "auto"
-    """local, and where what vllm serves is trained."""
+    """local; for vllm, where the trainer's copy of the model lives."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """local, vllm: auto is bfloat16 on a GPU and float32 on a CPU."""
     kv_gib: PositiveFloat = 4.0
-    """vllm: memory for keys and values, beside the weights."""
+    """vllm: memory for keys and values, in addition to the weights."""
     model: str | None = None
     """api: the model id to ask for."""
     base_url: str | None = None
-    """api: an OpenAI-compatible URL; `OPENAI_BASE_URL` when not given."""
+    """api: an OpenAI-compatible URL; default `OPENAI_BASE_URL`."""
     api_key_env: str = "OPENAI_API_KEY"
     """api: the environment variable that holds the key."""
     concurrency: PositiveInt = 16
     requests_per_minute: PositiveFloat | None = None
     tokens_per_minute: PositiveFloat | None = None
-    """api: read and generated ones together."""
+    """api: prompt and generated tokens together."""
     timeout: PositiveFloat = 120.0
-    """api: seconds that one attempt may take."""
+    """api: seconds allowed for one attempt."""
     deadline: PositiveFloat = 300.0
-    """api: seconds that a call may take, all its attempts and the waits between them."""
+    """api: seconds allowed for a call with all its attempts and the waits between them."""
     retries: NonNegativeInt = 10
     cache: Literal["none", "greedy", "all"] = "greedy"
-    """api: which answers a run keeps and never pays twice; `all` tells samples apart by seed."""
+    """api: which answers are kept and never paid for twice; `all` tells samples apart by seed."""
     cache_folder: str | None = None
-    """api: where they are kept, to share them between runs; the run's own folder when not given."""
+    """api: where answers are kept, to share them between runs; default the run's own folder."""
     parameters: dict[str, Any] = {}
-    """api: sent with every call, over what agents ask for; null leaves one of ours out."""
+    """api: sent with every call and wins over agents' settings; null leaves a parameter out."""
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
     @model_validator(mode="after")
@@ -102,7 +103,7 @@ class ModelConfig(Section):
 
     @property
     def samples(self) -> bool:
-        """Whether it samples whatever temperature an agent asks for."""
+        """True if `parameters` make it sample, whatever temperature an agent has."""
         return bool(self.parameters.get("temperature", 0) != 0)
 
 
@@ -112,14 +113,14 @@ class AgentConfig(Section):
     model: str = "pocket"
     """A name under `models`, or `pocket`."""
     count: PositiveInt = 1
-    """How many agents play this role, where the topology takes several."""
+    """Number of agents with this role, if the topology takes several."""
     trained: bool = False
     silent: bool | None = None
-    """Whether it may be silent; the topology's default when not given."""
+    """Whether the agent may be silent; default as the topology says."""
     system: str | None = None
     """Replaces the role's own text. `{instruction}` and `{agent}` are filled in."""
     temperature: NonNegativeFloat | None = None
-    """Default: greedy, but 1 for a trained agent while training."""
+    """Default 0, but 1 for a trained agent during training."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: NonNegativeInt = 0
     max_tokens: PositiveInt = 256
@@ -128,20 +129,20 @@ class AgentConfig(Section):
 
 class TeamConfig(Section):
     topology: str = "solo"
-    """A name `tacit tasks --topologies` lists, or `module:name`."""
+    """A name that `tacit tasks --topologies` lists, or `module:name`."""
     agents: dict[str, AgentConfig] = Field(min_length=1)
     prompts: Literal["tagged", "role_last", "published"] = "tagged"
     options: dict[str, Any] = {}
-    """What the topology takes: rounds, samples, shape."""
+    """The topology's own: rounds, samples, shape."""
 
 
 class EvaluationConfig(Section):
     samples: PositiveInt = 1
     """Episodes per task: pass@1 is their mean, maj@k and pass@k use them all."""
     concurrency: PositiveInt = 64
-    """Episodes under way at once."""
+    """Episodes played at the same time."""
     without_helpers: bool = True
-    """Play each task once more with the helpers left out, to say what they changed."""
+    """Also play each task once without the helpers, to measure what they change."""
     confidence: Share = 0.95
     resamples: PositiveInt = 10_000
 
@@ -151,10 +152,10 @@ class JudgeConfig(Section):
 
     model: str = "pocket"
     rubric: str
-    """What a good answer is, in words."""
+    """What makes a good answer, in words."""
     max_tokens: PositiveInt = 256
     pass_mark: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
-    """From which share of the full mark an answer counts as right."""
+    """An answer counts as right from this share of the full mark on."""
 
 
 class RewardConfig(Section):
@@ -168,9 +169,9 @@ class RewardConfig(Section):
     alpha: NonNegativeFloat = 0.0
     """multiplicative: r / (1 + α·T/T̄)."""
     overlong: NonNegativeInt = 0
-    """DAPO's soft overlong shaping over the last so many tokens of a message's cap; 0 is off."""
+    """DAPO's soft overlong shaping over this many tokens before a message's cap; 0 is off."""
     parts: dict[str, str] = {}
-    """Parts of your own: name → `module:function` of an episode, added to R."""
+    """Terms of your own added to R: name → `module:function`, called with an episode."""
 
     @model_validator(mode="after")
     def _a_factor_needs_success(self) -> "RewardConfig":
@@ -180,7 +181,7 @@ class RewardConfig(Section):
 
 
 class BudgetConfig(Section):
-    """What an episode may cost, and how the multipliers hold it; see economy/budget.py."""
+    """What an episode may cost, and how multipliers enforce that; see economy/budget.py."""
 
     control: Literal["dual", "fixed"] = "dual"
     tokens: PositiveFloat | None = None
@@ -199,30 +200,30 @@ class BudgetConfig(Section):
         return limit
 
     def start(self, name: str) -> float:
-        """λ at the start, and throughout where it is fixed."""
+        """λ at the start, or throughout if `control` is fixed."""
         return {"tokens": self.weight_tokens, "turns": self.weight_turns}.get(name, 0.0)
 
 
 class SilenceConfig(Section):
-    """How the choice to speak goes on being tried; see silence/."""
+    """How both choices, to speak and to be silent, keep being explored; see silence/."""
 
     exploration: Literal["arms", "floor", "none"] = "arms"
     floor: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
     """floor: least probability of either choice while sampling."""
     warmup_steps: NonNegativeInt = 20
-    """arms: at most so many steps without cost and with p untrained."""
+    """arms: most steps of warm-up, in which nothing costs and p is not trained."""
     warmup_gain: float = -0.02
-    """arms: these steps end early when speaking is, over five of them, so much better than not."""
+    """arms: the warm-up ends early once speaking gains more than this, over five steps."""
     coefficient: NonNegativeFloat = 15.0
-    """arms: how far a gain asks logit p to move."""
+    """arms: how far logit p moves per unit of gain."""
     least_weight: NonNegativeFloat = 0.05
-    """arms: w = p(1−p) is raised to this where the step goes against the present leaning."""
+    """arms: lower bound of w = p(1−p) for steps against the current preference."""
     clip: PositiveFloat = 1.0
-    """arms: the largest change of logit p that one batch asks for."""
+    """arms: largest change of logit p per batch."""
     solved_weight: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
-    """arms: how much messages count on tasks that silence solves; 0 learns where it fails alone."""
+    """arms: weight of messages on tasks that silence solves; 0 learns only from the others."""
     silent_samples: PositiveInt = 4
-    """arms: plays of the silent arm when the rest of the team samples."""
+    """arms: plays of the silent arm if the rest of the team samples."""
 
 
 class PolicyConfig(Section):
@@ -259,16 +260,16 @@ class LossConfig(Section):
     name: Literal["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"] = "gspo"
     sequence: Literal["message", "agent", "episode"] = "message"
     clip_low: PositiveFloat | None = None
-    """Each loss has its own default; see `CLIP_RANGES` there."""
+    """Defaults differ by loss; see `CLIP_RANGES` there."""
     clip_high: PositiveFloat | None = None
     length_aware: bool | None = None
-    """ε·sqrt(1024/L); by default only when a batch is used for several updates."""
+    """ε·sqrt(1024/L); default only if a batch is used for several updates."""
     kl: NonNegativeFloat = 0.0
     """Weight of k3 KL to the frozen base."""
     mismatch_cap: PositiveFloat | None = None
-    """Truncated importance correction for engine mismatch; off when not given."""
+    """Truncated importance correction for engine mismatch; default off."""
     max_length: PositiveInt | None = None
-    """dr_grpo's constant; the largest cap of a trained agent when not given."""
+    """dr_grpo's constant; default the largest `max_tokens` of a trained agent."""
 
 
 class TrainConfig(Section):
@@ -277,10 +278,10 @@ class TrainConfig(Section):
     group: Annotated[int, Field(ge=2)] = 8
     """Episodes of one task that are compared with each other."""
     updates: PositiveInt = 1
-    """Optimiser steps a batch."""
+    """Optimiser steps per batch."""
     advantage: Literal["grpo", "dr_grpo", "rloo", "gdpo", "batch"] = "grpo"
     dynamic_sampling: NonNegativeInt = 0
-    """Rounds of fresh tasks drawn to replace groups without a signal; 0 is off."""
+    """Rounds of new tasks drawn to replace groups without a signal; 0 is off."""
     microbatch_tokens: PositiveInt = 8192
     gradient_checkpointing: bool = False
     concurrency: PositiveInt = 256
@@ -288,11 +289,11 @@ class TrainConfig(Section):
     """0: only at the end."""
     checkpoint_every: PositiveInt = 10
     patience: NonNegativeInt = 0
-    """Stop after so many evaluations without a better one; 0 is off."""
+    """Stop after this many evaluations without improvement; 0 is off."""
     dead_steps: PositiveInt = 30
-    """Stop when no group had a signal for so many steps."""
+    """Stop if no group had a signal for this many steps."""
     empty_share: Share = 0.9
-    """Stop when this share of spoken messages is empty."""
+    """Stop if this share of spoken messages is empty."""
     save_episodes: bool = True
     trackers: list[str] = []
     """trackio, wandb, tensorboard."""
@@ -310,11 +311,11 @@ class Config(Section):
     prices: str | None = None
     """A YAML price table; see economy/ledger.py."""
     spend_cap: PositiveFloat | None = None
-    """Money that a run's API calls may cost. It stops cleanly, and goes on with a larger one."""
+    """Most money a run may spend on API calls. It stops there and resumes with a larger cap."""
     judge: JudgeConfig | None = None
     team: TeamConfig | None = None
     teams: dict[str, TeamConfig] = {}
-    """Named teams for `tacit compare`; the first is what the others are compared with."""
+    """Named teams for `tacit compare`, which compares the others with the first."""
     evaluation: EvaluationConfig = EvaluationConfig()
     reward: RewardConfig = RewardConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -347,25 +348,32 @@ class Config(Section):
     @model_validator(mode="after")
     def _agents_fit_their_models(self) -> "Config":
         known = {"pocket", *self.models}
-        if self.judge and self.judge.model not in known:
-            hint = did_you_mean(self.judge.model, known)
-            raise ValueError(f"judge.model: no model `{self.judge.model}` under `models`; {hint}")
-        teams = {"team": self.team, **{f"teams.{k}": v for k, v in self.teams.items()}}
-        for place, team in teams.items():
-            for role, agent in team.agents.items() if team else ():
-                where = f"{place}.agents.{role}"
-                if agent.model not in known:
-                    hint = did_you_mean(agent.model, known)
-                    raise ValueError(
-                        f"{where}.model: no model `{agent.model}` under `models`; {hint}"
-                    )
-                if agent.max_input_tokens and self.model_named(agent.model).engine == "api":
-                    raise ValueError(
-                        f"{where}.max_input_tokens: the tokens of an api model's prompt "
-                        "cannot be counted here; leave it out"
-                    )
+        agents: dict[str, AgentConfig | JudgeConfig] = {"judge": self.judge} if self.judge else {}
+        for place, team in self.all_teams.items():
+            agents |= {f"{place}.agents.{role}": agent for role, agent in team.agents.items()}
+        for place, agent in agents.items():
+            if agent.model not in known:
+                hint = did_you_mean(agent.model, known)
+                raise ValueError(f"{place}.model: no model `{agent.model}` under `models`; {hint}")
+            limit = isinstance(agent, AgentConfig) and agent.max_input_tokens
+            if limit and self.model_named(agent.model).engine == "api":
+                raise ValueError(
+                    f"{place}.max_input_tokens: the tokens of an api model's prompt "
+                    "cannot be counted here; leave it out"
+                )
         return self
 
+    @property
+    def all_teams(self) -> dict[str, TeamConfig]:
+        """Every team by its place in the config, the config's own first."""
+        own = {"team": self.team} if self.team else {}
+        return own | {f"teams.{name}": team for name, team in self.teams.items()}
+
+    def models_used(self, teams: Iterable[TeamConfig]) -> list[str]:
+        """Names of the models that the agents of these teams and the judge speak with."""
+        names = [agent.model for team in teams for agent in team.agents.values()]
+        return list(dict.fromkeys([*names, *([self.judge.model] if self.judge else [])]))
+
     def model_named(self, name: str) -> ModelConfig:
-        """The model of that name; `pocket` is always there."""
+        """The model of that name; `pocket` always exists."""
         return self.models.get(name) or ModelConfig(path="pocket")

@@ -1,4 +1,4 @@
-"""Reading a configuration: one YAML file, `extends:` for variants, `a.b=c` overrides."""
+"""Reads a configuration: one YAML file, `extends:` for variants, `a.b=c` overrides."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,21 +13,21 @@ from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
 
 RETIRED = {"train": ("overlap", "compile")}
-"""Settings that older run folders hold and that no longer exist: read over."""
+"""Settings in older run folders that no longer exist and are ignored."""
 MOVED = {"tacit.record:outside": "tacit.external:app"}
-"""Topologies that have another name now."""
+"""Topologies in older run folders that have been renamed."""
 RECIPE_FOLDERS = tuple(Path(__file__).parents[up] / "recipes" for up in (1, 3))
-"""Installed, and in a checkout."""
+"""When installed, and in a checkout."""
 
 
 class _OnceEach(yaml.SafeLoader):
-    """Plain YAML, in which a key that stands twice is a mistake and not the last one's victory."""
+    """Plain YAML, except that a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                continue  # which is refused below
+                continue  # refused by the base class
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"`{key.value}` stands here twice", key.start_mark
@@ -46,10 +46,10 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def parse_config(tree: Mapping[str, Any], place: str = "config") -> Config:
-    """Check a tree of plain values; every complaint names its dotted path."""
+    """Check a tree of plain values; every error names its dotted path."""
     try:
         config = Config.model_validate(tree)
-        # pydantic would write null for infinity, and other letters for half a surrogate pair
+        # pydantic would write infinity as null and change half a surrogate pair
         json.dumps(config.model_dump(), ensure_ascii=False, allow_nan=False, default=str).encode()
     except ValidationError as error:
         raise ConfigError(f"{place}: {'; '.join(_complaints(error))}") from None
@@ -64,7 +64,7 @@ def saved_config(tree: dict[str, Any], place: str) -> Config:
 
 
 def find_config(source: str | Path) -> Path:
-    """The file itself, a run folder's resolved config, or a shipped recipe's."""
+    """The file itself, a run folder's resolved config, or a recipe that ships."""
     path = Path(source)
     if path.is_dir() and (path / "config.json").exists():
         return path / "config.json"
@@ -93,7 +93,7 @@ def recipe_files() -> dict[str, Path]:
 
 
 def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """A YAML or JSON file as a dict, laid over the file it `extends`."""
+    """A YAML or JSON file as a dict, merged over the file it `extends`."""
     if path.resolve() in seen:
         raise ConfigError(f"{path.name}: `extends` goes round in a circle")
     try:
@@ -120,7 +120,7 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _modern(tree: Any) -> Any:
-    """A run folder's config in today's names."""
+    """A run folder's config without retired and renamed settings."""
     if not isinstance(tree, dict):
         return tree
     for section, names in RETIRED.items():
@@ -133,7 +133,7 @@ def _modern(tree: Any) -> Any:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one tree over another; `key: null` takes a section of the base away."""
+    """Merge one tree over another; `key: null` removes a section of the base."""
     merged = dict(base)
     for key, value in over.items():
         if value is None and isinstance(merged.get(key), dict):
@@ -180,7 +180,7 @@ def _complaints(error: ValidationError) -> Iterable[str]:
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    """Names of the settings at a dotted place, walking through sections, lists and dicts."""
+    """Names of the settings at a dotted place, found through sections, lists and dicts."""
     model: Any = Config
     for key in location:
         field = getattr(model, "model_fields", {}).get(key)
