@@ -1,4 +1,4 @@
-"""Whether feedback on a solution finds anything wrong with it, read from what it says."""
+"""Decides from its wording whether feedback on a solution finds an error."""
 
 import re
 
@@ -8,7 +8,7 @@ _SOLUTION = (
     r"(?:it|(?:the|this|your|my) (?:given |provided |proposed |final |whole |entire )?"
     r"(?:solution|answer)(?: given| provided)?(?: (?:of )?\$?\d[\d.,]*)?)"
 )
-"""All of it: that one step is right says nothing of the others."""
+"""The whole solution: a single correct step says nothing about the others."""
 _CLAUSES = (
     rf"(?:there (?:is|are|were) |i (?:find|found|see) )?{_NONE}"
     r"(?: (?:(?:is|are|was|were) )?(?:found|present))?"
@@ -22,21 +22,21 @@ _CLEARS = re.compile(
     r"(?:(?:errors?:|yes,|so,?|thus,?|therefore,?|overall,?|in conclusion,?) )?"
     rf"{_CLAUSE}(?:[,;:]? (?:and |so )?{_CLAUSE})*[.!]*"
 )
-"""A whole sentence that says the solution has no error, and nothing else."""
+"""A sentence that says the solution has no error, and nothing else."""
 _OBJECTS = re.compile(
     r"\b(?:no|not|none|never|\w+n't|but|however|although|though|yet|except\w*|should|instead"
     r"|actually|errors?|issues?|flaw\w*|wrong\w*|false|incorrect\w*|inaccura\w*|inconsisten\w*"
     r"|invalid|mis\w+|forg[eo]t\w*|ignor\w*|overlook\w*|neglect\w*|omit\w*|fail\w*|unclear|too"
     r"|correct (?:solution|answer)|correct(?:ed|ion)\w*|fix\w*|improve\w*)\b"
 )
-"""What a sentence that finds an error may contain. Many that find none do too, at the price of one
-refinement."""
+"""Words of sentences that find an error. Some sentences without one have them too, which costs a
+needless refinement."""
 
 
 def finds_no_error(feedback: str) -> bool:
-    """Whether its first or last sentence clears the solution and no other may object.
+    """True if the first or last sentence clears the solution and no other may object.
 
-    In doubt it is False: a needless refinement costs a call, a missed one leaves the error.
+    False in doubt: a needless refinement costs a call, a missed one leaves the error.
     """
     plain = re.sub(r"[*_#`]", "", feedback.lower().replace("’", "'")).strip()
     sentences = [part.strip(" -") for part in re.split(r"(?<=[.!?])\s+|\n+", plain)]

@@ -1,10 +1,10 @@
-"""What agents are told. Every text that one agent wrote enters another's prompt as quoted data.
+"""Builds prompts. What one agent wrote enters another's prompt as quoted data.
 
-A prompt is made of a *part* (which system text), the question, and named context: `hint=…`,
-`draft=…`, `messages=[…]`. Three forms exist: `tagged` (ours), `role_last` (the same with the system
-text behind the rest, so that the prompts of one conversation begin alike and caches are of use) and
-`published` (AgentPO's, for comparison). Neutralising a tokenizer's special tokens inside texts is
-the engine's work: only it knows them.
+A prompt consists of a *part* (which system text), the question, and named context: `hint=…`,
+`draft=…`, `messages=[…]`. There are three forms: `tagged` (ours), `role_last` (the same with the
+system text last, so that the prompts of one conversation share a prefix that caches can reuse) and
+`published` (AgentPO's, for comparison). Not covered: a tokenizer's special tokens inside texts,
+which the engine neutralises.
 """
 
 import re
@@ -41,10 +41,10 @@ PARTS: dict[str, str] = {
     "integrator": "{instruction} Combine your solution with what the other expert found.",
     "judge": "You grade answers. {instruction}",
 }
-"""Our own role texts. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""
+"""Our role texts. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""
 
 HELPING_PARTS = {part for part, text in PARTS.items() if "{instruction}" not in text}
-"""Who answers is told how the answer must be given; all others help."""
+"""Parts that are not told how the answer must be given, because they do not answer."""
 
 SILENCE_SENTENCE = (
     f"If you have nothing useful to add, reply with exactly {SILENCE_MARKER} and nothing else."
@@ -62,14 +62,14 @@ INTRODUCTIONS: dict[str, str] = {
     "solutions": "Earlier solutions:",
     "answer": "The answer to grade:",
 }
-"""The context an agent may be given, in the order it appears, and the line above each."""
+"""The kinds of context, in the order they appear in a prompt, and the line above each."""
 
 TAGS = {"messages": "message", "solutions": "solution"}
 _FORGED_TAG = re.compile(
     rf"<(?=[^\w<>]*(?:{'|'.join([*INTRODUCTIONS, *TAGS.values()])})\b)", re.IGNORECASE
 )
 _BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
-"""What some readers take for the end of a line, besides the newline."""
+"""Characters besides the newline that some readers take for the end of a line."""
 _FORGED_LABEL = re.compile(
     rf"((?:^|[{_BREAKS}])[^\w\n{_BREAKS}]*"
     r"(?:Problem|Question|Current\s+solution|Comment|Hint)[^\w\n:：]*)[:：](?:[^\w\n:：]*[:：])*",
@@ -79,19 +79,19 @@ _FIELD = re.compile(r"\{(instruction|agent)\}")
 
 
 def quote(tag: str, message: Message) -> str:
-    """A message as data: it cannot close its own quotation nor open another."""
+    """A message as data, which cannot close its own quotation or open another."""
     source = f' from="{message.agent}"' if tag in TAGS.values() else ""
     return f"<{tag}{source}>\n{_FORGED_TAG.sub('&lt;', message.text)}\n</{tag}>"
 
 
 def fill(template: str, *, instruction: str, agent: str) -> str:
-    """Fill the fields of a role text in one pass, so that what is filled in is never read again."""
+    """Fill the fields of a role text in one pass, so that fields in the values stay as they are."""
     values = {"instruction": instruction, "agent": agent}
     return _FIELD.sub(lambda match: values[match[1]], template).strip()
 
 
 def tagged(part: str, question: str, context: Context) -> str:
-    """The user message in our own form: the question, then each context under its line, in tags."""
+    """The user message in our form: the question, then each context under its line, in tags."""
     blocks = [question]
     for name, introduction in INTRODUCTIONS.items():
         if spoken := _spoken(context.get(name, ())):
@@ -117,7 +117,7 @@ PUBLISHED_USER: dict[str, tuple[str, Mapping[str, tuple[str, str]], str]] = {
 def published(part: str, question: str, context: Context) -> str:
     """The user message in AgentPO's published form (its released code, commit 8987a7e).
 
-    What that form has no place for is said in ours, rather than left out.
+    Falls back to our form for parts and context that AgentPO does not have.
     """
     said = {name: spoken for name, messages in context.items() if (spoken := _spoken(messages))}
     before, places, after = PUBLISHED_USER.get(part, ("", {}, ""))
@@ -141,7 +141,7 @@ PUBLISHED_PARTS = PARTS | {
     "reviser": "You have an opportunity to improve your solution. Please review Current Solution "
     "and Comment carefully. Correct errors and fill justification gaps if any.",
 }
-"""AgentPO's role texts, as published; the parts it does not have are ours."""
+"""AgentPO's role texts as published; ours for the parts it does not have."""
 
 FORMS: dict[str, tuple[Mapping[str, str], Callable[[str, str, Context], str]]] = {
     "tagged": (PARTS, tagged),
@@ -177,7 +177,7 @@ def build(
 
 
 def tell_of_silence(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """The same prompt, its system text ending with how to be silent."""
+    """Append to the system text how to be silent."""
     if messages and messages[0].role == "system":
         told = f"{messages[0].content} {SILENCE_SENTENCE}".strip()
         return (ChatMessage("system", told), *messages[1:])
@@ -189,7 +189,7 @@ def _spoken(messages: Sequence[Message]) -> list[Message]:
 
 
 def _plain(text: str) -> str:
-    """Escape for the published form, which quotes by brackets and by labels at line starts."""
+    """Escape a text for the published form, which quotes with brackets and labels."""
     text = _FORGED_TAG.sub("&lt;", _FORGED_LABEL.sub(r"\1 -", text))
     out, opened = list(text), []
     for place, char in enumerate(text):

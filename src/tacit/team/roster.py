@@ -1,4 +1,4 @@
-"""From a team's configuration to agents in their seats, checked before any model loads."""
+"""Builds a team from its configuration, which is checked before any model loads."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import AgentConfig, TeamConfig
+from tacit.config import TeamConfig
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, TacitError, TopologyError
 from tacit.registry import did_you_mean, lookup
@@ -22,7 +22,7 @@ Play = Callable[..., Awaitable[Message]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A role that a topology knows."""
+    """A role that a topology asks for."""
 
     part: str
     many: bool = False
@@ -30,18 +30,18 @@ class Role:
     may_be_silent: bool = False
     optional: bool = False
     temperature: float = 0.0
-    """What it samples at unless configured, e.g. where samples of one agent must differ."""
+    """Default for its agents; above 0 where several samples of one agent must differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Who speaks when: an async function, and the roles it asks for."""
+    """Who speaks when: an async function and the roles it asks for."""
 
     play: Play
     roles: Mapping[str, Role]
     summary: str = ""
     check: Callable[[TeamConfig], None] = lambda config: None
-    """Refuses what only this topology can know to be wrong, before any model loads."""
+    """Raises a ConfigError for mistakes that only this topology can know of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,21 +58,21 @@ class Roster:
         return Team(self.agents, task, setting, on_call)
 
     async def play(self, team: Team) -> Message:
-        """The team's answer. What the topology's own code raises becomes a TopologyError."""
+        """The team's answer. Exceptions of the topology's own code become a TopologyError."""
         try:
             answer = await self.topology.play(team.task, team, **self.options)
         except TacitError:
             raise
         except Exception as error:
-            raise _told(error) from error
+            raise _located(error) from error
         if not isinstance(answer, Message):
             said = f"it must return the answering Message, not {type(answer).__name__}"
             raise TopologyError(getattr(self.topology.play, "__name__", "topology"), said)
         return answer
 
 
-def _told(error: Exception) -> TacitError:
-    """What went wrong in which line of the topology; an error of ours comes out of its group."""
+def _located(error: Exception) -> TacitError:
+    """A TopologyError that names the topology's line, or the TacitError inside a group."""
     frames = extract_tb(error.__traceback__)
     place = frames[min(1, len(frames) - 1)]  # the first is `Roster.play`
     while isinstance(error, ExceptionGroup):
@@ -84,7 +84,7 @@ def _told(error: Exception) -> TacitError:
 
 
 def find_topology(name: str) -> Topology:
-    """A registered topology, or your own: a `Topology`, or a plain async function of any roles."""
+    """A registered topology, or `module:name` of a `Topology` or a plain async function."""
     from tacit.team.topologies import TOPOLOGIES
 
     found = lookup("topology", name, TOPOLOGIES)
@@ -96,7 +96,7 @@ def find_topology(name: str) -> Topology:
 
 
 def check_team(config: TeamConfig, place: str = "team") -> Topology:
-    """Everything that can be said of a team's config without a model; returns its topology."""
+    """Check a team's config as far as that needs no model; returns its topology."""
     topology = find_topology(config.topology)
     _check_roles(config, topology, place)
     _check_options(config, topology, place)
@@ -105,7 +105,7 @@ def check_team(config: TeamConfig, place: str = "team") -> Topology:
 
 
 def _check_options(config: TeamConfig, topology: Topology, place: str) -> None:
-    """Names against the function's parameters, values against their annotations."""
+    """Check names against the function's parameters and values against their annotations."""
     known = dict(list(inspect.signature(topology.play).parameters.items())[2:])
     for option, value in config.options.items():
         if option not in known:
@@ -150,23 +150,34 @@ def _check_roles(config: TeamConfig, topology: Topology, place: str) -> None:
 
 
 def agent_names(role: str, count: int) -> list[str]:
-    """What the agents of a role are called: the role, or numbered where there are several."""
+    """Agents are named after their role, and numbered if there are several."""
     return [role] if count == 1 else [f"{role} {number}" for number in range(1, count + 1)]
 
 
 def has_role(agent: str, role: str) -> bool:
-    """Whether an agent of this name is of the role."""
+    """True if an agent of this name has the role."""
     return agent == role or (agent.startswith(f"{role} ") and agent[len(role) + 1 :].isdigit())
 
 
 def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
-    """Seat the agents. `engines` maps each role to the engine that speaks for it."""
+    """The agents of a team. `engines` maps each role to the engine that speaks for it."""
     topology = check_team(config, place)
-    agents = [
-        _agent(name, role, agent, config, topology, engines)
-        for role, agent in config.agents.items()
-        for name in agent_names(role, agent.count)
-    ]
+    agents = []
+    for name, agent in config.agents.items():
+        role = topology.roles.get(name) or Role(part=_own_part(name, config))
+        agents += [
+            Agent(
+                name=agent_name,
+                role=name,
+                engine=engines[name],
+                config=agent,
+                part=role.part,
+                may_be_silent=may_be_silent(config, name),
+                temperature=role.temperature,
+                form=config.prompts,
+            )
+            for agent_name in agent_names(name, agent.count)
+        ]
     return Roster(agents=tuple(agents), topology=topology, options=config.options)
 
 
@@ -175,29 +186,15 @@ def may_be_silent(team: TeamConfig, role: str) -> bool:
     return bool(known and known.may_be_silent) if own is None else own
 
 
+def helper_roles(team: TeamConfig) -> frozenset[str]:
+    """Roles without which the topology still works, because it lets them be silent."""
+    known = find_topology(team.topology).roles
+    optional = {role for role in team.agents if role in known and known[role].may_be_silent}
+    return frozenset(optional | {role for role, agent in team.agents.items() if agent.silent})
+
+
 def _own_part(role: str, team: TeamConfig) -> str:
-    """What a role of the user's own is asked to be: whoever may be silent helps, others answer."""
+    """The part of a role that the topology does not know: a helper if it may be silent."""
     if role in FORMS[team.prompts][0]:
         return role
     return "hinter" if team.agents[role].silent else "solver"
-
-
-def _agent(
-    name: str,
-    role_name: str,
-    config: AgentConfig,
-    team: TeamConfig,
-    topology: Topology,
-    engines: Mapping[str, Engine],
-) -> Agent:
-    role = topology.roles.get(role_name) or Role(part=_own_part(role_name, team))
-    return Agent(
-        name=name,
-        role=role_name,
-        engine=engines[role_name],
-        config=config,
-        part=role.part,
-        may_be_silent=may_be_silent(team, role_name),
-        temperature=role.temperature,
-        form=team.prompts,
-    )

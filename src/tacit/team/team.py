@@ -1,4 +1,4 @@
-"""Agents and teams: a `Roster` is built once, a `Team` is its view inside one episode.
+"""Agents and teams: a `Roster` is built once, a `Team` is made for each episode.
 
 A topology is an async function `(task, team) -> Message`; its control flow is who speaks when.
 """
@@ -28,14 +28,14 @@ from tacit.types import Call, ChatMessage, Choice, Message, Stop, Task
 
 Said = Message | str | Sequence[Message] | None
 LONG = 20_000
-"""Characters of a prompt that take so long to read that it is done beside the event loop."""
+"""Prompts of this many characters are tokenised in a thread, so as not to block the event loop."""
 
 
 @dataclass(slots=True)
 class Branch:
-    """One strand of an episode: the episode itself, or one of the things asked `together`.
+    """A sequence of calls: the episode's own, or one of several asked `together`.
 
-    Each strand numbers and keeps its own calls, so that neither depends on who finishes first.
+    Each branch numbers and keeps its own calls, so that neither depends on which finishes first.
     """
 
     place: tuple[int, ...] = ()
@@ -44,12 +44,12 @@ class Branch:
     """Generated tokens and seconds on the longest chain of calls that led here."""
     path_seconds: float = 0.0
     spoke: bool = False
-    """Whether somebody has said something on the way here."""
+    """True if an agent has spoken on the way here."""
     asked: dict[str, int] = field(default_factory=dict)
     splits: int = 0
 
     def number(self, agent: str) -> str:
-        """Which call of this agent comes next: `2`, or `1.3.2` in a strand of its own."""
+        """The number of this agent's next call: `2`, or `1.3.2` in a branch."""
         self.asked[agent] = self.asked.get(agent, 0) + 1
         return ".".join(map(str, (*self.place, self.asked[agent])))
 
@@ -66,7 +66,7 @@ class Branch:
         ]
 
     def join(self, branches: Sequence["Branch"]) -> None:
-        """Take the calls in the order in which they were asked for; the slowest sets the path."""
+        """Add the branches' calls in the order they were asked for; the slowest sets the path."""
         for branch in branches:
             self.calls += branch.calls
             self.path_tokens = max(self.path_tokens, branch.path_tokens)
@@ -86,7 +86,7 @@ class Agent:
     engine: Engine
     config: AgentConfig
     part: str
-    """Which of the role texts it is given unless the topology asks for another."""
+    """Its role text, unless the topology asks for another."""
     may_be_silent: bool = False
     temperature: float = 0.0
     form: str = "tagged"
@@ -94,38 +94,38 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """What whoever asked wants of the call that gives the answer; None is as configured."""
+    """A client's wishes for the call that gives the answer; None is as configured."""
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
     """Never more than is configured."""
     on_text: Callable[[str], None] | None = None
-    """Hears the answer while it is being said."""
+    """Called with the pieces of the answer as they are generated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What one episode is played for: its seed, and how trained agents sample and choose."""
+    """How one episode is played: its seed, and how trained agents sample and choose."""
 
     seed: int = 0
     step: int = 0
     sample: int = 0
     draw: int | None = None
-    """The sample whose draws are repeated while the prompts are the same; None: its own."""
+    """Seed the draws like this sample's, so equal prompts give equal replies; None: its own."""
     training: bool = False
     choices: Mapping[str, Choice] = field(default_factory=dict)
-    """Role → how its choice to speak is made; free when not named."""
+    """Role → how its choice to speak is made; default free."""
     floor: float = 0.0
     muted: frozenset[str] = frozenset()
-    """Roles that are not asked at all, as if they had been silent and that were free."""
+    """Roles that are never asked: silent, at no cost."""
     answering: Answering = Answering()
 
 
 class Team:
     """The agents of one episode. `team.hinter` is the agent of that role, `team.all(role)` all.
 
-    It is made inside the asyncio task that plays the episode.
+    Must be created inside the asyncio task that plays the episode.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Team:
         return bool(self.all(role))
 
     async def together(self, *asks: Coroutine[None, None, Message]) -> list[Message]:
-        """Ask several at once. They share a start, and the slowest chain is the critical path."""
+        """Ask several agents at once; the slowest chain of calls is the critical path."""
         here = _BRANCH.get()
         branches = here.split(len(asks))
 
@@ -163,7 +163,7 @@ class Team:
             _BRANCH.set(branch)
             try:
                 return await ask
-            except Overflow as error:  # the others are under way, and what they say counts too
+            except Overflow as error:  # the others go on, and their calls count too
                 return error
 
         try:
@@ -177,7 +177,7 @@ class Team:
         finally:
             here.join(branches)
             for ask in asks:
-                ask.close()  # one that was cancelled before it began
+                ask.close()  # a coroutine cancelled before it began would warn
         said = [task.result() for task in tasks]
         for one in said:
             if isinstance(one, Overflow):
@@ -186,9 +186,9 @@ class Team:
 
     @contextmanager
     def strand(self) -> Iterator[Branch]:
-        """Calls made inside follow all that was said before it was entered.
+        """A branch for calls from outside the topology's own flow, each in its own asyncio task.
 
-        For asks that come from outside the topology's own flow, each in an asyncio task of its own.
+        Calls made inside follow everything that was said before it was entered.
         """
         (branch,) = self.whole.split(1)
         _BRANCH.set(branch)
@@ -227,9 +227,9 @@ class Seat:
         final: bool = False,
         **context: Said,
     ) -> Message:
-        """One call. `silent=False` takes the choice of silence away; context goes in quoted.
+        """Make one call. Context is quoted in the prompt; `silent=False` forbids silence.
 
-        `final` says that the topology returns this message: whoever asked can hear it being said.
+        `final` marks the message that the topology returns, which a client may see streamed.
         """
         agent, setting = self.agent, self.team.setting
         if agent.role in setting.muted:
@@ -251,12 +251,12 @@ class Seat:
         try:
             return await self._say(messages, number, asked, part, round, allowed=allowed)
         except PromptTooLong as error:
-            raise self._judged(error, messages, prompt(self.team.task.question, {})) from None
+            raise self._blame(error, messages, prompt(self.team.task.question, {})) from None
 
     async def reply(
         self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
     ) -> Message:
-        """One call whose prompt somebody else wrote; `number` tells it from the agent's others."""
+        """Make one call with a prompt written elsewhere; `number` is unique among the agent's."""
         agent = self.agent
         if agent.role in self.team.setting.muted:
             return Message(agent.name, silent=True)
@@ -268,7 +268,7 @@ class Seat:
         except PromptTooLong as error:
             told = [message for message in messages if message.role == "system"]
             alone = (*told, ChatMessage("user", self.team.task.question))
-            raise self._judged(error, messages, alone) from None
+            raise self._blame(error, messages, alone) from None
 
     async def _say(
         self,
@@ -284,7 +284,7 @@ class Seat:
         draw = setting.sample if setting.draw is None else setting.draw
         request = Request(
             messages=messages,
-            prompt_ids=_checked(agent, await _encoded(agent, messages)),
+            prompt_ids=await _encoded(agent, messages),
             sampling=self._sampling(asked),
             seed=derive_seed(
                 setting.seed, setting.step, self.team.task.id, draw, agent.name, number
@@ -294,14 +294,21 @@ class Seat:
         )
         return await self._call(request, part, round)
 
-    def _judged(
+    def _blame(
         self,
         error: PromptTooLong,
         messages: tuple[ChatMessage, ...],
         alone: tuple[ChatMessage, ...],
     ) -> PromptTooLong:
-        """Whose doing it is. `alone` is the prompt with the task's question and nothing else."""
-        if not _fits(self.agent.engine, error, messages, alone):
+        """The error that says what made a prompt too long: the question, or what the team said.
+
+        `alone` is the prompt with only the task's question. It is taken to fit if the limit is not
+        known and it is not the same prompt.
+        """
+        fits = messages != alone
+        if error.limit is not None:
+            fits = len(self.agent.engine.encode(alone)) <= error.limit
+        if not fits:
             return PromptTooLong(f"{error}; the question alone does not fit: raise that limit")
         if not _BRANCH.get().spoke:
             return error
@@ -337,7 +344,7 @@ class Seat:
         branch = _BRANCH.get()
         branch.path_tokens += done.usage.generated
         branch.path_seconds += seconds
-        # A server may cut a character in two, and half of one can be neither stored nor sent on.
+        # A server may cut a character in two, and half of it can be neither stored nor sent on.
         text = done.text.encode(errors="replace").decode()
         silent, said = _heard(request.silence, done, text)
         self.team.record(
@@ -372,11 +379,11 @@ class Seat:
 
 
 def _heard(rule: SilenceRule | None, done: Completion, text: str) -> tuple[bool, str | None]:
-    """Whether a message is silence, and what the others are given of it; None is nothing.
+    """Whether a message is silence, and the text that other agents see; None is nothing.
 
-    Where ids are known they alone decide: the marker's own, then an end. The marker spelled in
-    other tokens would be a way to be silent that π(silence) knows nothing of, so to the learner it
-    is speech; but nobody is shown a marker, neither alone nor at the end of a message.
+    If ids are known they alone decide: the marker's ids, then an end. The marker spelled in other
+    tokens is not counted in π(silence), so it counts as speech; but no agent is shown a marker,
+    alone or at the end of a message.
     """
     if rule is None:
         return False, text
@@ -400,13 +407,11 @@ def _messages(said: Said) -> Sequence[Message]:
 
 
 async def _encoded(agent: Agent, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
-    """A long prompt is read in a thread, since others wait for the event loop."""
+    """The prompt's ids, if there are no more than the agent may read."""
     if sum(len(message.content) for message in messages) < LONG:
-        return agent.engine.encode(messages)
-    return await asyncio.to_thread(agent.engine.encode, messages)
-
-
-def _checked(agent: Agent, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
+        prompt_ids = agent.engine.encode(messages)
+    else:
+        prompt_ids = await asyncio.to_thread(agent.engine.encode, messages)
     limit = agent.config.max_input_tokens
     if limit is not None and len(prompt_ids) > limit:
         size = f"a prompt of {len(prompt_ids)} tokens"
@@ -414,19 +419,7 @@ def _checked(agent: Agent, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
     return prompt_ids
 
 
-def _fits(
-    engine: Engine,
-    error: PromptTooLong,
-    messages: tuple[ChatMessage, ...],
-    alone: tuple[ChatMessage, ...],
-) -> bool:
-    """Whether `alone` fits where `messages` did not; a guess where the limit is not known."""
-    if error.limit is None:
-        return messages != alone
-    return len(engine.encode(alone)) <= error.limit
-
-
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first plain error of a group, so that callers see what went wrong and not a bundle."""
+    """The first plain error of a group."""
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,4 +1,4 @@
-"""Majority vote over messages, by the answer that each one's grader would read."""
+"""Majority vote over messages, by the answer that the task's grader would read."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from tacit.types import Message, Task
 
 
 def majority(task: Task, messages: Sequence[Message]) -> Message:
-    """The earliest message that gives the most common answer; no answer is no vote."""
+    """The first message with the most common answer. Messages without an answer have no vote."""
     answers = [read_answer(task, message.text) for message in messages]
     votes = Counter(answer for answer in answers if answer)
     if not votes:

@@ -1,4 +1,4 @@
-"""The topologies that ship. Adding one is a function in a file here and a line in this dict."""
+"""The topologies that ship. To add one, write a function in a file here and list it below."""
 
 from tacit.team.roster import Role, Topology
 from tacit.team.topologies.baselines import (
@@ -8,12 +8,14 @@ from tacit.team.topologies.baselines import (
     self_refine,
     step_back,
 )
-from tacit.team.topologies.critic import critic_actor
+from tacit.team.topologies.collaboration import (
+    critic_actor,
+    dialogue,
+    hint_actor,
+    role_assignment,
+    solo,
+)
 from tacit.team.topologies.debate import debate
-from tacit.team.topologies.dialogue import dialogue
-from tacit.team.topologies.hint import hint_actor
-from tacit.team.topologies.roles import role_assignment
-from tacit.team.topologies.solo import solo
 
 _ACTOR = {"actor": Role(part="solver")}
 _SAMPLER = {"actor": Role(part="solver", temperature=0.7)}

@@ -1,4 +1,4 @@
-"""The baselines AgentPO compares with. Each is one agent, `actor`, asked in several ways.
+"""The baselines AgentPO compares with: one agent, `actor`, asked several times.
 
 Self-consistency (Wang et al., 2022), self-refine (Madaan et al., 2023), step-back abstraction
 (Zheng et al., 2023). Quality-diversity (after the ADAS seed archive, Hu et al., 2024) and EvoAgent
@@ -17,7 +17,7 @@ async def self_consistency(task: Task, team: Team, samples: int = 8) -> Message:
 
 
 async def self_refine(task: Task, team: Team, rounds: int = 2) -> Message:
-    """It ends after so many rounds, or when the feedback finds nothing wrong."""
+    """Ends after `rounds`, or when the feedback finds no error."""
     draft = await team.actor.ask(task.question)
     for number in range(1, rounds + 1):
         feedback = await team.actor.ask(

@@ -1,8 +1,8 @@
-"""Multi-agent debate (Du et al., 2023): all answer, then answer again having seen each other; vote.
+"""Multi-agent debate (Du et al., 2023): all answer, see each other's answers, answer again, vote.
 
 `shape` says who sees whom: full (everyone), sparse (the two neighbours on a ring), centralised
-(the first sees all, the others see the first). A `collaborator`, where there is one, gives every
-debater the same advice in every round; the protocol is otherwise unchanged.
+(the first sees all, the others see the first). A `collaborator`, if the team has one, gives every
+debater the same advice in every round.
 """
 
 from typing import Literal
@@ -31,7 +31,7 @@ async def debate(task: Task, team: Team, rounds: int = 2, shape: Shape = "full")
 
 
 def _seen(debaters: list[Seat], said: list[Message], shape: Shape) -> list[list[Message]]:
-    """What each debater is shown of the last round: its own answer first, then its peers'."""
+    """The answers that each debater is shown: its own first, then its peers'."""
     n = len(debaters)
     peers: dict[str, list[list[int]]] = {
         "full": [[j for j in range(n) if j != i] for i in range(n)],
