@@ -14,20 +14,12 @@ from tacit.types import Grade, Task
 __all__ = ["GRADERS", "Grader", "find_grader", "grade", "read_answer"]
 
 GRADERS: dict[str, str] = {
-    "math": "tacit.grading.math:grade",
-    "code": "tacit.sandbox.grader:grade",
-    "choice": "tacit.grading.choice:grade",
-    "chess": "tacit.benchmarks.checkmate:grade",
+    "math": "tacit.grading.math",
+    "code": "tacit.sandbox.grader",
+    "choice": "tacit.grading.choice",
+    "chess": "tacit.benchmarks.checkmate",
 }
-"""Where each grader is; imported when first used."""
-READERS: dict[str, str] = {
-    "math": "tacit.grading.math:read",
-    "code": "tacit.sandbox.grader:read",
-    "choice": "tacit.grading.choice:read",
-    "chess": "tacit.benchmarks.checkmate:read",
-}
-"""What reads an answer as each grader does; other graders' answers are read as mathematics."""
-
+"""The module with each grader's `grade` and `read`; imported when first used."""
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
 """`await grader(task, text)` gives the grade of a model's final text."""
@@ -57,7 +49,7 @@ async def grade(task: Task, text: str) -> Grade:
 def find_grader(name: str) -> Grader:
     """The grader of a registered name or of `module:name`; ConfigError if there is none."""
     check_name("grader", name, GRADERS, outside=True)
-    grader: Grader = lookup("grader", GRADERS.get(name, name), {})
+    grader: Grader = lookup("grader", f"{GRADERS[name]}:grade" if name in GRADERS else name, {})
     return grader
 
 
@@ -65,10 +57,11 @@ def read_answer(task: Task, text: str) -> str:
     """The answer in a text, written so that equal answers are equal strings; "" if there is none.
 
     For votes: depends on how the task wants its answer, never on whether the answer is right.
+    Answers to tasks with a grader from outside are read as mathematics.
     """
     return str(_reader(task.grader)(task, text))
 
 
 @lru_cache(maxsize=64)
 def _reader(grader: str) -> Any:
-    return lookup("reader", READERS.get(grader, READERS["math"]), {})
+    return lookup("reader", f"{GRADERS.get(grader, GRADERS['math'])}:read", {})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tacit.config import JudgeConfig
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
 from tacit.errors import GradingError, Overflow, PromptTooLong
-from tacit.grading import Grader as Grader, grade
+from tacit.grading import grade
 from tacit.grading.final_answer import final_answer
 from tacit.grading.number import read_number
 from tacit.types import Call, ChatMessage, Grade, Message, Task

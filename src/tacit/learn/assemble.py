@@ -17,8 +17,7 @@ from tacit.engine.gc_freeze import undisturbed
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
-from tacit.grading import grade
-from tacit.grading.judge import Grader
+from tacit.grading import Grader, grade
 from tacit.learn.credit import Credit
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.update import Updater

@@ -1,7 +1,7 @@
-"""A run on disk: plain JSON files that survive being killed at any moment.
+"""A run on disk: plain JSON files that stay readable if the process is killed at any moment.
 
-Whole files are written beside their place and renamed into it; lines are appended one write each,
-and a torn last line is passed over when reading.
+Whole files are written to a temporary file and renamed into place. Lines are appended with one
+write each, and readers skip an incomplete last line.
 """
 
 import json
@@ -15,23 +15,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import Config, Section
+from tacit.config import Config
 from tacit.config.file import saved_config
 from tacit.errors import ConfigError
 from tacit.types import Episode
 
+T = TypeVar("T")
+
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
 WITHOUT = " without helpers"
-"""What is added to a team's name for its plays with the helpers left out."""
+"""Appended to a team's name for its plays without the helpers."""
 LOCK = ".lock"
 HISTORY = "started.jsonl"
 LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}
-"""What a run leaves that was refused or killed before it began: answers, what they cost, …"""
+"""Files of a run that was refused or killed before it wrote its config."""
 MANNERS = {
     "concurrency",
     "requests_per_minute",
@@ -42,9 +44,10 @@ MANNERS = {
     "rows",
     "kv_gib",
 }
-"""Settings of a model that say how fast it is asked, not what it answers."""
-LEARNING = ("train_tasks", "reward", "budget", "silence", "policy", "optimizer", "loss")
-"""Sections that only training uses; of `train` itself all but the next."""
+"""Settings of a model that change how fast it answers, not what it answers."""
+SHARED = {"name", "seed", "tasks", "models", "prices", "spend_cap", "judge", "team", "teams"}
+LEARNING = Config.model_fields.keys() - SHARED - {"evaluation", "train"}
+"""Sections that only training uses, besides `train`."""
 EXTENDING = {
     "steps",
     "patience",
@@ -58,10 +61,10 @@ EXTENDING = {
     "microbatch_tokens",
     "gradient_checkpointing",
 }
-"""Settings of `train` that say how long, how fast and how closely watched, not what is learned."""
+"""Settings of `train` that change how long and how fast it trains, not what is learned."""
 
 Request = Literal["stop", "save"]
-"""What may be asked of a run under way: stop after this step, save a checkpoint now."""
+"""What another process may ask of a training run: stop after this step, save a checkpoint now."""
 
 
 class RunFolder:
@@ -72,7 +75,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path, config: Config) -> "RunFolder":
-        """Start or continue a run; a folder that holds another experiment is left alone."""
+        """Start or continue a run; a folder that holds another experiment is refused."""
         run = cls.check(path, config)
         resolved = config.model_dump(mode="json")
         if not (run.path / "config.json").exists() or run.read_json("config.json") != resolved:
@@ -81,12 +84,12 @@ class RunFolder:
 
     @classmethod
     def check(cls, path: str | Path, config: Config) -> "RunFolder":
-        """Refuse what `open` would refuse, and write nothing: for before models load."""
+        """Refuse what `open` would refuse but write nothing, for use before models load."""
         run = cls(path)
         if run.path.exists() and not run.path.is_dir():
             raise ConfigError(f"`{path}` is a file: name a folder with --out")
         if (run.path / "config.json").exists():
-            _, before = cls.existing(path)  # a setting that was not there yet had its default
+            _, before = cls.existing(path)  # settings that did not exist then have their default
             then, now = (run._decisive(one, before) for one in (before, config))
             if changed := ", ".join(_changes(then, now)):
                 weights = f"; `--from {path}` starts with its weights" if run.trains else ""
@@ -95,8 +98,8 @@ class RunFolder:
                     f"name another folder with --out{weights}"
                 )
         elif run.path.exists() and any(
-            not _is_torn(file, "config.json") and file.name not in LEFT_OVER
-            for file in run.path.iterdir()
+            file.name not in LEFT_OVER and not file.name.startswith(".config.json.")
+            for file in run.path.iterdir()  # the latter if killed inside `write_atomically`
         ):
             raise ConfigError(
                 f"`{path}` is not a run folder and not empty: name another with --out"
@@ -112,35 +115,35 @@ class RunFolder:
 
     @property
     def trains(self) -> bool:
-        """Whether training was begun here, which it is with the first evaluation."""
+        """True if training has begun here. Its first act is to evaluate the untrained team."""
         begun = ("checkpoints", "metrics.jsonl", "episodes/eval-000000.jsonl")
         return any((self.path / name).exists() for name in begun)
 
     def _decisive(self, config: Config, before: Config) -> dict[str, Any]:
-        """The settings that the results in this folder depend on; `before` is how they were made.
+        """The settings of `config` that the results in this folder depend on.
 
-        A team that was not played may change, and so may what only training uses until it begins.
+        `before` is the config they were made with. A team that was not played may change, as may
+        what only training uses until training begins.
         """
         played = {path.stem for path in (self.path / "episodes").glob("*.jsonl")}
         teams = [team for name, team in config.teams.items() if name in played]
         teams += [config.team] if before.team and config.team else []
-        names = {agent.model for team in teams for agent in team.agents.values()}
-        names |= {config.judge.model} if config.judge else set()
+        models = {name: config.model_named(name) for name in config.models_used(teams)}
         whole = config.model_dump(mode="json")
         kept = ["seed", "tasks", "judge", *(["team"] if before.team else [])]
         tree: dict[str, Any] = {
             "teams": {name: team for name, team in whole["teams"].items() if name in played},
-            "models": {name: _without(config.model_named(name), MANNERS) for name in names},
+            "models": {n: m.model_dump(mode="json", exclude=MANNERS) for n, m in models.items()},
         }
         if self.trains:
             kept += [*LEARNING, *(["prices"] if config.reward.shape == "priced" else [])]
-            tree["train"] = _without(config.train, EXTENDING)
+            tree["train"] = config.train.model_dump(mode="json", exclude=EXTENDING)
             tree["evaluation"] = {"samples": config.evaluation.samples}
         return tree | {name: whole[name] for name in kept}
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, no other process works in this folder; one that would is refused."""
+        """Keep other processes out of this folder; a ConfigError if one is in it."""
         made = [one for one in (self.path, *self.path.parents) if not one.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         lock = self.path / LOCK
@@ -156,7 +159,7 @@ class RunFolder:
                 with suppress(OSError):
                     lock.unlink()
                     for folder in made:
-                        folder.rmdir()  # as far as nothing came of it
+                        folder.rmdir()  # fails if anything was written
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
@@ -169,32 +172,32 @@ class RunFolder:
             raise ConfigError(f"{self.path / name} is damaged: {error}") from None
 
     def append(self, name: str, line: bytes) -> None:
-        """Add one line in one write, so that being killed tears at most the last one."""
+        """Add one line with one write, so that only the last line can ever be incomplete."""
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("ab", buffering=0) as file:
             file.write(line + b"\n")
 
     def changes(self, config: Config) -> dict[str, list[Any]]:
-        """Setting → what it was when the run was last taken up, and what it is now."""
+        """Setting → its value when the run was last started, and its value now."""
         if not (self.path / "config.json").exists():
             return {}
         before = self.existing(self.path)[1].model_dump(mode="json")
         return _changes(before, config.model_dump(mode="json"))
 
     def begin(self, config: Config, **more: Any) -> None:
-        """Note in the history that the run begins or goes on, and what changed; then its config."""
+        """Log that the run starts or resumes, and with which changes; then write its config."""
         changed = self.changes(config)
         self.log_start(**more, **({"changed": changed} if changed else {}))
         self.open(self.path, config)
 
     def origin(self) -> str | None:
-        """The checkpoint of another run that this one began with."""
+        """The checkpoint of another run that this one started from."""
         starts = (json.loads(line) for line in read_lines(self.path / HISTORY))
         return next((str(start["from"]) for start in starts if start.get("from")), None)
 
     def log_start(self, **more: Any) -> None:
-        """Add when, how and with which versions the run was started or taken up again."""
+        """Log the time, command and versions of this start."""
         start = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -206,11 +209,11 @@ class RunFolder:
         self.append(HISTORY, json.dumps(start).encode())
 
     def ask(self, request: Request) -> None:
-        """Leave word for the process that runs it, which looks after each step."""
+        """Leave a request for the training process, which looks for one after each step."""
         write_atomically(self.path / "asked" / request, b"")
 
     def take(self, request: Request) -> bool:
-        """Whether it was asked for; asking once is taken once."""
+        """True if this was requested; also removes the request."""
         try:
             (self.path / "asked" / request).unlink()
         except FileNotFoundError:
@@ -222,22 +225,17 @@ class RunFolder:
 
     def episodes(self, name: str) -> Iterator[Episode]:
         path = self.path / "episodes" / f"{name}.jsonl"
-        for number, line in enumerate(read_lines(path), start=1):
-            try:
-                yield EPISODE.validate_json(line)
-            except ValidationError:
-                raise ConfigError(
-                    f"{path} line {number} is no episode: remove that line, and it is played again"
-                ) from None
+        wrong = "is no episode: remove that line, and it is played again"
+        return read_records(path, EPISODE, wrong)
 
     def mend(self, name: str) -> None:
-        """Cut a torn last line off, so that what is appended next starts on a line of its own."""
+        """Cut off an incomplete last line, so that the next one starts on a line of its own."""
         target = self.path / name
         if target.exists() and (data := target.read_bytes()) and not data.endswith(b"\n"):
             write_atomically(target, data[: data.rfind(b"\n") + 1])
 
     def cut(self, name: str, size: int) -> None:
-        """Shorten a file to what a checkpoint knows of it."""
+        """Shorten a file to the size that a checkpoint recorded."""
         target = self.path / name
         if target.exists():
             with target.open("rb") as file:
@@ -251,29 +249,38 @@ class RunFolder:
 
 
 def _locked(file: TextIO) -> bool:
-    """Lock a file until it is closed; False where another process did, or took it away."""
+    """Lock a file until it is closed; False if another process holds the lock or removed it."""
     try:
         import fcntl
-    except ImportError:  # not on this system
+    except ImportError:  # Windows
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that knows no locks
+    except OSError:  # a file system without locks
         return True
     return os.fstat(file.fileno()).st_nlink > 0
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The whole lines of a JSONL file; a last line without its newline was torn and is left out."""
+    """The complete lines of a JSONL file; a last line without its newline is left out."""
     if path.exists():
         with path.open("rb") as file:
             yield from (line for line in file if line.endswith(b"\n"))
 
 
+def read_records(path: Path, adapter: TypeAdapter[T], wrong: str) -> Iterator[T]:
+    """The records of a JSONL file; a ConfigError that ends with `wrong` for an invalid line."""
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            yield adapter.validate_json(line)
+        except ValidationError:
+            raise ConfigError(f"{path} line {number} {wrong}") from None
+
+
 def write_atomically(path: Path, data: bytes) -> None:
-    """All or nothing: written beside, flushed to disk, renamed into place."""
+    """Write a file completely or not at all: to a temporary file first, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -297,17 +304,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _is_torn(file: Path, name: str) -> bool:
-    """Whether it is what being killed inside `write_atomically` leaves behind."""
-    return file.name.startswith(f".{name}.")
-
-
-def _without(section: Section, names: set[str]) -> dict[str, Any]:
-    return section.model_dump(mode="json", exclude=names)
-
-
 def _changes(old: Any, new: Any, place: str = "") -> dict[str, list[Any]]:
-    """Dotted place → what stands there in the one and in the other, where they differ."""
+    """Dotted place → the old and the new value, where they differ."""
     if old == new:
         return {}
     if not (isinstance(old, dict) and isinstance(new, dict)):

@@ -1,4 +1,4 @@
-"""What every command opens first: tasks, engines and teams, checked before anything heavy loads."""
+"""What every command opens first: tasks, teams, prices, engines; checked before any model loads."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -10,29 +10,18 @@ from tacit.engine.base import Account, Engine
 from tacit.engine.factory import open_engine
 from tacit.engine.gc_freeze import undisturbed
 from tacit.errors import ConfigError
-from tacit.grading import find_grader, grade
-from tacit.grading.judge import Grader, Judge
+from tacit.grading import Grader, find_grader, grade
+from tacit.grading.judge import Judge
 from tacit.run.folder import WITHOUT
 from tacit.tasks import answer_form, load_tasks
 from tacit.team.prompts import build
-from tacit.team.roster import Roster, build_roster, check_team, find_topology
+from tacit.team.roster import Roster, build_roster, check_team, find_topology, helper_roles
 from tacit.types import Task
 
 
 def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]:
-    tasks = load_tasks(
-        config.name,
-        split=config.split,
-        folder=config.folder,
-        hub=config.hub,
-        limit=config.limit,
-        offset=config.offset,
-        shuffle_seed=config.shuffle_seed,
-        level=config.level,
-        subject=config.subject,
-        allow_canaried=config.allow_canaried,
-        **config.options,
-    )
+    settings = config.model_dump(exclude={"name", "options"})
+    tasks = load_tasks(config.name, **settings, **config.options)
     check_graders(tasks)
     if judge is None and any(task.grader == "judge" for task in tasks):
         raise ConfigError(f"{config.name}: its tasks are judged: add `judge:` with a rubric")
@@ -40,20 +29,17 @@ def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]
 
 
 def check_graders(tasks: Iterable[Task]) -> None:
-    """Refuse tasks whose grader there is not, by the first of them."""
-    first: dict[str, str] = {}
+    """Raise a ConfigError for the first task whose grader does not exist."""
     for task in tasks:
-        first.setdefault(task.grader, task.id)
-    for grader, task_id in first.items():
-        if grader != "judge":
-            try:
-                find_grader(grader)
-            except ConfigError as error:
-                raise ConfigError(f"{task_id}: {error}") from None
+        try:
+            if task.grader != "judge":
+                find_grader(task.grader)
+        except ConfigError as error:
+            raise ConfigError(f"{task.id}: {error}") from None
 
 
 def teams_of(config: Config) -> dict[str, TeamConfig]:
-    """The named teams, or the one team under its topology's name; every one checked."""
+    """The named teams and the config's own, under its topology's name; all of them checked."""
     teams = dict(config.teams)
     if config.team:
         own = config.team.topology.rpartition(":")[2]
@@ -76,7 +62,7 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
 
 
 def measured_teams_of(config: Config) -> dict[str, TeamConfig]:
-    """The same, where someone samples if several episodes of a task are asked for."""
+    """`teams_of`, but refuses several samples per task if no agent samples."""
     teams, several = teams_of(config), config.evaluation.samples
     roles = [(team, role) for team in teams.values() for role in team.agents]
     if several > 1 and not any(_draws(config, team, role) for team, role in roles):
@@ -88,7 +74,7 @@ def measured_teams_of(config: Config) -> dict[str, TeamConfig]:
 
 
 def answer_form_of(config: Config) -> tuple[str, str]:
-    """How questions like the config's tasks are graded, and how they are to be answered."""
+    """The grader and the answer instruction of the config's tasks."""
     if known := answer_form(config.tasks.name):
         return known
     (first,) = tasks_of(config.tasks.model_copy(update={"limit": 1}), config.judge)
@@ -96,13 +82,11 @@ def answer_form_of(config: Config) -> tuple[str, str]:
 
 
 def prices_of(config: Config) -> PriceTable | None:
-    """The price table, with a price for every model that some agent uses: a local one's is 0."""
+    """The price table. Local models cost 0 unless it says otherwise; an api model must be in it."""
     if config.prices is None:
         return None
     prices = load_prices(config.prices)
-    teams = [*([config.team] if config.team else []), *config.teams.values()]
-    names = [agent.model for team in teams for agent in team.agents.values()]
-    names += [config.judge.model] if config.judge else []
+    names = config.models_used(config.all_teams.values())
     local = [name for name in names if config.model_named(name).engine != "api"]
     free = dict.fromkeys(local, Price(input=0.0, output=0.0))
     prices = replace(prices, models={**free, **prices.models})
@@ -112,12 +96,12 @@ def prices_of(config: Config) -> PriceTable | None:
 
 
 def is_greedy(config: Config, team: TeamConfig, role: str) -> bool:
-    """Whether a role says the same each time it is asked the same: frozen, and not sampling."""
+    """True if a role always gives the same reply to the same prompt: it is frozen and greedy."""
     return not (team.agents[role].trained or _draws(config, team, role))
 
 
 def _draws(config: Config, team: TeamConfig, role: str) -> bool:
-    """Whether a role samples when it is measured."""
+    """True if a role samples during evaluation."""
     agent = team.agents[role]
     known = find_topology(team.topology).roles.get(role)
     usual = known.temperature if known else 0.0
@@ -126,32 +110,21 @@ def _draws(config: Config, team: TeamConfig, role: str) -> bool:
 
 
 def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:
-    """Roles that can be left out to see what they change; none where the rest would not be greedy.
-
-    A helper is a role whose silence its topology provides for. Whoever remains must answer.
-    """
-    known = find_topology(team.topology).roles
-    helpers = {
-        role
-        for role, agent in team.agents.items()
-        if (role in known and known[role].may_be_silent) or agent.silent
-    }
+    """Roles that are left out to measure what they change; none unless all others are greedy."""
+    helpers = helper_roles(team)
     rest = team.agents.keys() - helpers
     comparable = rest and all(is_greedy(config, team, role) for role in rest)
-    return frozenset(helpers) if comparable and config.evaluation.without_helpers else frozenset()
+    return helpers if comparable and config.evaluation.without_helpers else frozenset()
 
 
 @asynccontextmanager
 async def open_engines(
     config: Config, teams: Mapping[str, TeamConfig], account: Account | None = None
 ) -> AsyncIterator[dict[str, Engine]]:
-    """One engine for each model that some agent or the judge uses."""
-    names = dict.fromkeys(agent.model for team in teams.values() for agent in team.agents.values())
-    if config.judge:
-        names[config.judge.model] = None
+    """One engine for each model that an agent or the judge uses."""
     engines: dict[str, Engine] = {}
     try:
-        for name in names:
+        for name in config.models_used(teams.values()):
             engines[name] = open_engine(name, config.model_named(name), account)
         with undisturbed():
             yield engines
@@ -161,11 +134,11 @@ async def open_engines(
 
 
 def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
-    """What grades the run's answers: each task's own grader, and the judge where there is one."""
+    """What grades the run's answers: each task's own grader, or the judge if there is one."""
     return Judge(engines[config.judge.model], config.judge, build) if config.judge else grade
 
 
 def seat(team: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
-    """A roster whose roles speak through the engine of their model."""
+    """The team with each role speaking through the engine of its model."""
     by_role = {role: engines[agent.model] for role, agent in team.agents.items()}
     return build_roster(team, by_role, place)

@@ -1,56 +1,44 @@
-"""What a run has paid the servers it asks: a receipt for every answer, kept in its folder; a cap.
+"""What a run has paid for API calls: a receipt for every answer, in its folder, and a spend cap.
 
-Receipts survive whatever ends a run, so what was paid before it was killed counts when it goes on.
-Kept answers cost nothing and have no receipt. An answer that was lost on its way back may have been
-charged all the same: nobody can know that here.
+Receipts are on disk before they are counted, so what a killed run paid still counts when it
+resumes. Cached answers are free and have no receipt. Not covered: an answer that was charged but
+lost on its way back.
 """
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from tacit.economy.ledger import PriceTable
 from tacit.engine.base import Account
-from tacit.errors import ConfigError
 from tacit.rollout.play import Cap
-from tacit.run.folder import RunFolder, read_lines
+from tacit.run.folder import RunFolder, read_records
 from tacit.types import MOST_TOKENS, Receipt, Usage
 
 FILE = "spend.jsonl"
 RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Receipt)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paid:
-    """What was paid for one model."""
-
-    model: str
-    calls: int
-    usage: Usage
-    money: float | None
-    served: tuple[str, ...]
-    """The ids and fingerprints under which it answered, in the order they appeared."""
-
-
 class Spending:
-    """The receipts of one run, and how much they may come to."""
+    """The receipts of one run and its spend cap."""
 
     def __init__(
         self, run: RunFolder, prices: PriceTable | None = None, cap: float | None = None
     ) -> None:
         self._run, self._prices, self._cap = run, prices, cap
         run.mend(FILE)
-        found = list(enumerate(_read(run), start=1))
+        wrong = "is no receipt: remove that line, and what it may have cost is not counted"
+        found = list(enumerate(read_records(run.path / FILE, RECEIPT, wrong), start=1))
         self.receipts = [one for _, one in found if one.usage.total <= MOST_TOKENS]
         self._impossible = [str(line) for line, one in found if one.usage.total > MOST_TOKENS]
         self._spent = sum(map(self._money, self.receipts))
 
     def account(self, warn: Callable[[str], None]) -> Account:
-        """How the run's engines are to ask: keeping answers in its folder, paying from here."""
+        """For the run's engines: where they cache answers and report what they paid."""
         if self._impossible:
             warn(
                 f"{self._run.path / FILE} line {', '.join(self._impossible)}: no answer has so "
@@ -61,7 +49,6 @@ class Spending:
         )
 
     def pay(self, receipt: Receipt) -> None:
-        """Write it down first, then count it."""
         self._run.append(FILE, RECEIPT.dump_json(receipt))
         self.receipts.append(receipt)
         self._spent += self._money(receipt)
@@ -80,7 +67,7 @@ class Spending:
         return max(0.0, self._cap - self._spent)
 
     def reached(self) -> str | None:
-        """Why nothing more may be asked, or None while the cap is not reached."""
+        """Why no more calls may be made, or None while the cap is not reached."""
         if self._cap is None or self._prices is None or self._spent < self._cap:
             return None
         return (
@@ -93,7 +80,7 @@ class Spending:
         return {one.model: (one.served, one.fingerprint) for one in self.receipts}
 
     def to_json(self) -> dict[str, Any] | None:
-        """For the summary; None where nothing was paid."""
+        """For the summary; None if nothing was paid."""
         if not self.receipts:
             return None
         return {
@@ -101,38 +88,28 @@ class Spending:
             "currency": self._prices.currency if self._prices else None,
             "prices_of": self._prices.date if self._prices else None,
             "cap": self._cap,
-            "models": [asdict(one) for one in paid(self.receipts, self._prices)],
+            "models": paid(self.receipts, self._prices),
         }
 
     def _money(self, receipt: Receipt) -> float:
         return self._prices.of(receipt.model).of(receipt.usage) if self._prices else 0.0
 
 
-def paid(receipts: Iterable[Receipt], prices: PriceTable | None = None) -> list[Paid]:
-    """Totals by model, in the order in which they first answered."""
+def paid(receipts: Iterable[Receipt], prices: PriceTable | None = None) -> list[dict[str, Any]]:
+    """Totals by model, in the order in which the models first answered."""
     by_model: dict[str, list[Receipt]] = {}
     for receipt in receipts:
         by_model.setdefault(receipt.model, []).append(receipt)
-    return [
-        Paid(
-            model=model,
-            calls=len(mine),
-            usage=(usage := sum((one.usage for one in mine), Usage())),
-            money=prices.of(model).of(usage) if prices else None,
-            served=tuple(
-                dict.fromkeys(" ".join(filter(None, (r.served, r.fingerprint))) for r in mine)
-            ),
-        )
-        for model, mine in by_model.items()
-    ]
-
-
-def _read(run: RunFolder) -> Iterable[Receipt]:
-    for number, line in enumerate(read_lines(run.path / FILE), start=1):
-        try:
-            yield RECEIPT.validate_json(line)
-        except ValidationError:
-            raise ConfigError(
-                f"{run.path / FILE} line {number} is no receipt: remove that line, and what it may "
-                "have cost is not counted"
-            ) from None
+    totals = []
+    for model, mine in by_model.items():
+        usage = sum((one.usage for one in mine), Usage())
+        served = (" ".join(filter(None, (one.served, one.fingerprint))) for one in mine)
+        total = {
+            "model": model,
+            "calls": len(mine),
+            "usage": asdict(usage),
+            "money": prices.of(model).of(usage) if prices else None,
+            "served": tuple(dict.fromkeys(served)),
+        }
+        totals.append(total)
+    return totals
