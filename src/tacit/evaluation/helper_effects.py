@@ -1,6 +1,6 @@
-"""What helpers changed: every episode beside the same task played without them.
+"""What helpers change: every episode compared with a play of its task without them.
 
-It says something where whoever answers is deterministic; otherwise chance changes answers too.
+Meaningful only if the agents that answer are deterministic; otherwise chance changes answers too.
 """
 
 from collections import Counter
@@ -13,14 +13,14 @@ from tacit.types import Episode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperEffects:
-    """In how many episodes helpers did what."""
+    """Numbers of episodes."""
 
     helped: int = 0
     """Wrong without them, right with them."""
     harmed: int = 0
     """Right without them, wrong with them."""
     same: int = 0
-    """They spoke, and it made no difference."""
+    """They spoke and made no difference."""
     silent: int = 0
     """They said nothing."""
 

@@ -1,4 +1,4 @@
-"""How well a team does and what it costs: accuracy with intervals, paired tests, the frontier."""
+"""Plays a team on held-out tasks and sums up its accuracy and cost."""
 
 import re
 from collections import defaultdict
@@ -12,8 +12,8 @@ from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
-from tacit.grading import grade, read_answer
-from tacit.rollout.play import NO_CAP, Cap, Grader, Job, play_all
+from tacit.grading import Grader, grade, read_answer
+from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
@@ -35,9 +35,9 @@ class AgentSummary:
     reasoning: float
     """Part of `generated`."""
     choices: float
-    """Calls in which it could have been silent."""
+    """Calls in which silence was allowed."""
     silence: float
-    """Share of those calls in which it said nothing."""
+    """Share of those calls that were silent."""
     silence_by_level: dict[str, float]
     money: float | None
 
@@ -51,12 +51,12 @@ class Summary:
     samples: int
     failed: int
     overflowed: int
-    """Episodes in which what the team said made a prompt too long; they count as wrong."""
+    """Episodes in which the team's own messages made a prompt too long; they count as wrong."""
     accuracy: Estimate
     """pass@1: the mean over tasks of the share of right samples."""
     accuracy_by_level: dict[str, Estimate]
     majority: float | None
-    """maj@k over all samples of a task, where there are several."""
+    """maj@k over all samples of a task; None if there is only one."""
     any_right: float | None
     """pass@k likewise."""
     generated: Estimate
@@ -64,17 +64,17 @@ class Summary:
     """Prompt tokens, which every receiver of a message pays for."""
     generated_per_solved: float | None
     path_tokens: float
-    """Generated tokens on the critical path: what cannot be waited for in parallel."""
+    """Generated tokens on the critical path, the longest chain of calls."""
     path_seconds: float
     silence: float | None
-    """Share of the calls that could have been silent in which nothing was said; None: no such."""
+    """Share of silent calls among those in which silence was allowed; None if there are none."""
     silent_accuracy: float | None
-    """Accuracy of episodes in which some agent chose silence, and of the others."""
+    """Accuracy of episodes in which some agent was silent, and of the others."""
     spoken_accuracy: float | None
     leaks: float | None
-    """Share of helper messages that already hold the final answer."""
+    """Share of helper messages that already contain the final answer."""
     changed: HelperEffects | None
-    """What the helpers changed, where the tasks were also played without them."""
+    """What the helpers changed, if the tasks were also played without them."""
     money: float | None
     money_per_solved: float | None
     agents: list[AgentSummary]
@@ -96,9 +96,9 @@ async def evaluate_team(
     muted: frozenset[str] = frozenset(),
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
-    """Play what is missing in the run folder and return all episodes, in task order.
+    """Play the episodes that the run folder does not have yet; return all, in task order.
 
-    Failed episodes are tried again the next time. `muted` roles say nothing and cost nothing.
+    Failed episodes are played again next time. `muted` roles say nothing and cost nothing.
     """
     pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
@@ -136,7 +136,7 @@ async def evaluate_team(
 
 
 def pin(run: RunFolder, tasks: Sequence[Task]) -> None:
-    """Remember what each task was: episodes of another task of the same id must not be reused."""
+    """Record a digest of each task, so that episodes of a changed task are not reused."""
     known = run.read_json("tasks.json") if (run.path / "tasks.json").exists() else {}
     now = {task.id: task.digest() for task in tasks}
     if changed := [task_id for task_id in now if known.get(task_id, now[task_id]) != now[task_id]]:
@@ -159,13 +159,13 @@ def summarise(
 ) -> Summary:
     """The numbers of one team. Failed episodes are counted and left out of everything else.
 
-    `without` are plays of the same tasks with the roles in `helpers` left out.
+    `without` are plays of the same tasks without the roles in `helpers`.
     """
     everything = list(episodes)
     done = [episode for episode in everything if episode.grade]
     by_task = scores(done)
     usage = sum((episode.usage for episode in done), Usage())
-    solved = sum(episode.grade.right for episode in done if episode.grade)
+    solved = sum(map(_right, done))
     rows = ledger(done, prices)
     money = sum(row.money or 0.0 for row in rows) if prices else None
     choices = sum(row.choices for row in rows)
@@ -183,7 +183,7 @@ def summarise(
             level: _accuracy(list(scores(some).values()), settings)
             for level, some in _by_level(done).items()
         },
-        majority=fmean(_majority(done, references).values()) if several and done else None,
+        majority=_majority(done, references) if several and done else None,
         any_right=_any_right(done, settings.samples) if several and done else None,
         generated=_mean(_tokens_by_task(done), settings),
         read=usage.prompt / max(1, len(done)),
@@ -203,17 +203,14 @@ def summarise(
 
 def scores(episodes: Iterable[Episode]) -> dict[str, float]:
     """Task id → share of its graded samples that are right."""
-    rights: dict[str, list[bool]] = defaultdict(list)
-    for episode in episodes:
-        if episode.grade:
-            rights[episode.task_id].append(episode.grade.right)
-    return {task: fmean(right) for task, right in rights.items()}
+    graded = _by_task(episode for episode in episodes if episode.grade)
+    return {task: fmean(map(_right, mine)) for task, mine in graded.items()}
 
 
 def compare(
     first: Iterable[Episode], second: Iterable[Episode], settings: EvaluationConfig
 ) -> Paired | None:
-    """`second − first` on the tasks that both have a grade for; None when there are none."""
+    """`second − first` on the tasks that both have a grade for; None if there are none."""
     a, b = scores(first), scores(second)
     both = sorted(a.keys() & b.keys())
     if not both:
@@ -227,7 +224,7 @@ def compare(
 
 
 def frontier(summaries: Sequence[Summary]) -> list[str]:
-    """Teams that no other beats in both accuracy and generated tokens, cheapest first."""
+    """Teams that no other team beats in both accuracy and generated tokens, cheapest first."""
     best, names = -1.0, []
     for one in sorted(summaries, key=lambda s: (s.generated.mean, -s.accuracy.mean)):
         if one.accuracy.mean > best:
@@ -237,11 +234,8 @@ def frontier(summaries: Sequence[Summary]) -> list[str]:
 
 
 def _tokens_by_task(episodes: Iterable[Episode]) -> list[float]:
-    """Means over samples, since the samples of one task are no independent draws."""
-    tokens: dict[str, list[int]] = defaultdict(list)
-    for episode in episodes:
-        tokens[episode.task_id].append(episode.usage.generated)
-    return [fmean(some) for some in tokens.values()]
+    """Means over the samples of each task, which are not independent draws."""
+    return [fmean(e.usage.generated for e in mine) for mine in _by_task(episodes).values()]
 
 
 def _accuracy(values: list[float], settings: EvaluationConfig) -> Estimate:
@@ -266,36 +260,41 @@ def _by_level(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
     return dict(sorted(levels.items()))
 
 
-def _majority(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> dict[str, float]:
-    """Task id → whether the most common answer of its samples is right (ties: the earliest)."""
-    samples: dict[str, list[Episode]] = defaultdict(list)
-    for episode in episodes:
-        samples[episode.task_id].append(episode)
-    result = {}
-    for task_id, mine in samples.items():
+def _majority(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float:
+    """Share of tasks whose most common answer, the first one of several, is right."""
+    rights = []
+    for task_id, mine in _by_task(episodes).items():
         answers = [read_answer(tasks[task_id], episode.answer) for episode in mine]
         chosen = max(
             range(len(mine)), key=lambda i: (bool(answers[i]), answers.count(answers[i]), -i)
         )
-        grade = mine[chosen].grade
-        result[task_id] = float(bool(grade and grade.right))
-    return result
+        rights.append(_right(mine[chosen]))
+    return fmean(rights)
 
 
 def _any_right(episodes: Iterable[Episode], k: int) -> float:
-    rights: dict[str, list[bool]] = defaultdict(list)
-    for episode in episodes:
-        rights[episode.task_id].append(bool(episode.grade and episode.grade.right))
-    return fmean(pass_at_k(len(r), sum(r), min(k, len(r))) for r in rights.values())
+    rights = [[_right(episode) for episode in mine] for mine in _by_task(episodes).values()]
+    return fmean(pass_at_k(len(r), sum(r), min(k, len(r))) for r in rights)
 
 
 def _share_right(episodes: Iterable[Episode]) -> float | None:
-    rights = [episode.grade.right for episode in episodes if episode.grade]
+    rights = [_right(episode) for episode in episodes if episode.grade]
     return fmean(rights) if rights else None
 
 
+def _right(episode: Episode) -> bool:
+    return bool(episode.grade and episode.grade.right)
+
+
+def _by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+    tasks: dict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        tasks[episode.task_id].append(episode)
+    return tasks
+
+
 def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | None:
-    """Helper messages are spoken by those who could be silent or were not asked for an answer."""
+    """A helper message is one that could have been silent or was not asked for an answer."""
     found = [
         holds_answer(call.text, tasks[episode.task_id].answer)
         for episode in episodes
@@ -306,7 +305,7 @@ def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | No
 
 
 def holds_answer(text: str, answer: str) -> bool:
-    """Whether the answer stands in the text by itself, not as a part of a longer number or word."""
+    """True if the text contains the answer, and not only inside a longer number or word."""
     plain = re.sub(r"(?<=\d),(?=\d{3})", "", text)
     alone = rf"(?<![\w.\-/]){re.escape(answer)}(?![\w/]|\.\d)"
     return bool(answer) and bool(re.search(alone, plain, re.IGNORECASE))

@@ -1,4 +1,4 @@
-"""Intervals and tests. Pure functions over plain numbers and arrays."""
+"""Confidence intervals and significance tests: pure functions over numbers and arrays."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Estimate:
 
 
 def wilson(successes: float, n: int, confidence: float = 0.95) -> Estimate:
-    """Wilson's score interval for a proportion; sensible at 0, at 1 and for small n."""
+    """Wilson's score interval for a proportion, which also holds near 0 and 1 and for small n."""
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     p = successes / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
@@ -32,10 +32,7 @@ def bootstrap(
 ) -> Estimate:
     """Percentile bootstrap of the mean over tasks."""
     array = np.asarray(values, dtype=np.float64)
-    means = _resampled_means(array, resamples, seed)
-    tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(means, [tail, 100 - tail])
-    return Estimate(float(array.mean()), float(low), float(high))
+    return _percentile(array, _resampled_means(array, resamples, seed), confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +41,9 @@ class Paired:
 
     difference: Estimate
     p_bootstrap: float
-    """Two-sided: how often a resample puts the difference on the other side of zero."""
+    """Two-sided: the share of resamples whose difference is on the other side of zero."""
     p_mcnemar: float
-    """Exact two-sided McNemar over tasks that only one of the two solved."""
+    """Exact two-sided McNemar test over the tasks that only one of the two solved."""
     only_first: int
     only_second: int
     tasks: int
@@ -63,13 +60,11 @@ def paired(
     """Compare two teams task by task (`second − first`); a task counts as solved above ½."""
     differences = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
     means = _resampled_means(differences, resamples, seed)
-    tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(means, [tail, 100 - tail])
     below, above = float((means <= 0).mean()), float((means >= 0).mean())
     only_first = sum(a > 0.5 >= b for a, b in zip(first, second, strict=True))
     only_second = sum(b > 0.5 >= a for a, b in zip(first, second, strict=True))
     return Paired(
-        Estimate(float(differences.mean()), float(low), float(high)),
+        _percentile(differences, means, confidence),
         min(1.0, 2 * max(min(below, above), 1 / resamples)),
         mcnemar(only_first, only_second),
         only_first,
@@ -79,7 +74,7 @@ def paired(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction (1979): p-values that may all be compared with one level."""
+    """Holm's correction (1979): p-values that can all be compared with one level."""
     corrected, highest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda n: p_values[n])):
         highest = max(highest, (len(p_values) - rank) * p_values[place])
@@ -102,8 +97,16 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     return 1.0 if n - right < k else 1.0 - math.comb(n - right, k) / math.comb(n, k)
 
 
+def _percentile(
+    values: NDArray[np.float64], means: NDArray[np.float64], confidence: float
+) -> Estimate:
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(means, [tail, 100 - tail])
+    return Estimate(float(values.mean()), float(low), float(high))
+
+
 def _resampled_means(array: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """Means of resamples, in chunks so that memory stays small for many tasks."""
+    """Means of resamples, computed in chunks to save memory."""
     generator = np.random.default_rng(seed)
     chunk = max(1, 4_000_000 // max(1, len(array)))
     counts = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]

@@ -1,4 +1,4 @@
-"""Teams measured in a run folder and compared: one path for eval, compare and training."""
+"""Measures teams in a run folder and compares them, for `eval`, `compare` and `train` alike."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,14 +8,14 @@ from tacit.config import Config
 from tacit.economy.ledger import PriceTable
 from tacit.evaluation.measure import Summary, compare, evaluate_team, frontier, summarise
 from tacit.evaluation.statistics import Paired
-from tacit.grading import grade
-from tacit.rollout.play import NO_CAP, Cap, Grader
+from tacit.grading import Grader, grade
+from tacit.rollout.play import NO_CAP, Cap
 from tacit.run.folder import WITHOUT, RunFolder
 from tacit.team.roster import Roster
 from tacit.types import Episode, Task
 
 Listen = Callable[[str, int], Callable[[Episode], None]]
-"""From a team's name and how many episodes it will play to who hears of each."""
+"""From a team's name and number of episodes to what is called with each episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,8 @@ class Measured:
 
     episodes: Sequence[Episode]
     helpers: frozenset[str] = frozenset()
-    """The roles that can be left out."""
     without: Sequence[Episode] = ()
-    """The same tasks played without them."""
+    """The same tasks played without the helpers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +44,24 @@ class Measurement:
         self, name: str, roster: Roster, helpers: frozenset[str] = frozenset()
     ) -> Measured:
         """Play what the folder does not hold yet, with and without the helpers."""
-        episodes = await self.play(name, roster)
+        episodes = await self._play(name, roster, samples=self.config.evaluation.samples)
         return Measured(episodes, helpers, await self.without(name, roster, helpers))
 
-    async def play(self, name: str, roster: Roster) -> list[Episode]:
-        samples = self.config.evaluation.samples
-        return await self._play(name, roster, samples=samples)
-
     def played(self, name: str) -> list[Episode]:
-        """What the folder holds of a team, in task order."""
+        """A team's episodes in the folder, in task order."""
         order = {task.id: place for place, task in enumerate(self.tasks)}
         found = [episode for episode in self.run.episodes(name) if episode.task_id in order]
         return sorted(found, key=lambda episode: (order[episode.task_id], episode.sample))
 
     async def without(self, name: str, roster: Roster, helpers: frozenset[str]) -> list[Episode]:
-        """Every task once with the helpers left out; nothing where there are none to leave out."""
+        """Every task once without the helpers; nothing if there are none."""
         if not helpers:
             return []
         return await self._play(f"{name}{WITHOUT}", roster, samples=1, muted=helpers)
 
-    async def _play(self, name: str, roster: Roster, *, samples: int, **how: Any) -> list[Episode]:
+    async def _play(
+        self, name: str, roster: Roster, *, samples: int, muted: frozenset[str] = frozenset()
+    ) -> list[Episode]:
         return await evaluate_team(
             name,
             roster,
@@ -75,7 +72,7 @@ class Measurement:
             grader=self.grader,
             on_episode=self.listen(name, len(self.tasks) * samples),
             cap=self.cap,
-            **how,
+            muted=muted,
         )
 
     def summary(self, name: str, one: Measured) -> Summary:
@@ -90,7 +87,7 @@ class Measurement:
         )
 
     def compared(self, teams: Mapping[str, Measured], first: str | None) -> dict[str, Any]:
-        """The part of summary.json that says how teams did, each paired with the first."""
+        """The teams' part of summary.json: each summarised, and tested against the first."""
         summaries = [self.summary(name, one) for name, one in teams.items()]
         return {
             "teams": {summary.team: summary.to_json() for summary in summaries},
@@ -106,7 +103,7 @@ class Measurement:
     def compared_with_trained(
         self, teams: Mapping[str, Measured], first: str | None
     ) -> dict[str, Any]:
-        """The same after training: the trained team is paired with each of the others."""
+        """`compared` after training: the trained team is tested against each of the others."""
         result, trained = self.compared(teams, first), teams["trained"]
         result["paired"].pop("trained", None)
         others = {name: one for name, one in teams.items() if one is not trained}
