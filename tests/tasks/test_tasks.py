@@ -13,11 +13,9 @@ import pytest
 from tacit.errors import ConfigError, DataError
 from tacit.tasks import (
     BENCHMARKS,
-    GENERATED,
+    answer_form,
     check_trainable,
-    describe,
     drop_leaks,
-    family_of,
     find_benchmark,
     load_tasks,
 )
@@ -192,15 +190,15 @@ def test_unknown_names_get_a_suggestion(tmp_path: Path) -> None:
 
 def test_registry_entries_carry_their_own_name() -> None:
     assert [find_benchmark(name).name for name in BENCHMARKS] == list(BENCHMARKS)
-    names = [summary.name for summary in describe()]
-    assert names == [*BENCHMARKS, *GENERATED]
-    only = {summary.name for summary in describe() if summary.evaluation_only}
+    only = {name for name in BENCHMARKS if find_benchmark(name).evaluation_only}
     assert only == {"sports_understanding", "checkmate_in_one"}
 
 
-def test_a_benchmark_has_a_family_and_other_sources_have_none() -> None:
-    names = ("gsm8k", "mbpp", "strategyqa", "checkmate_in_one", "arithmetic", "mine.jsonl")
-    assert [family_of(name) for name in names] == ["math", "code", "choice", "chess", "", ""]
+def test_a_benchmark_has_a_grader_of_its_own_and_other_sources_have_none() -> None:
+    names = ("gsm8k", "mbpp", "strategyqa", "checkmate_in_one")
+    graders = [form[0] for name in names if (form := answer_form(name))]
+    assert graders == ["math", "code", "choice", "chess"]
+    assert answer_form("arithmetic") is answer_form("mine.jsonl") is None
 
 
 def test_import_is_light() -> None:

@@ -1,4 +1,4 @@
-"""The command line. Heavy imports stay inside the commands, so that `--help` answers at once."""
+"""The command line. Heavy imports are inside the commands, so that `--help` is fast."""
 
 import asyncio
 import errno
@@ -10,23 +10,16 @@ from enum import StrEnum
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from tacit import __version__
 from tacit.errors import ConfigError, TacitError
 
-if TYPE_CHECKING:
-    from tacit.config import Config
-
 T = TypeVar("T")
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _say_version(asked: bool) -> None:
@@ -67,8 +60,16 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
-@app.command("eval")
-def evaluate(
+EVAL = "Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."
+COMPARE = (
+    "Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."
+)
+
+
+@app.command("compare", help=COMPARE)
+@app.command("eval", help=EVAL)
+def measure(
+    context: typer.Context,
     source: Source,
     overrides: Overrides = None,
     out: Out = None,
@@ -77,44 +78,18 @@ def evaluate(
     dry: DryRun = False,
     checkpoint: Which = "best",
 ) -> None:
-    """Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."""
-    _measure("eval", source, overrides, out, checkpoint, as_json, details, dry)
-
-
-@app.command()
-def compare(
-    source: Source,
-    overrides: Overrides = None,
-    out: Out = None,
-    as_json: AsJson = False,
-    details: Details = False,
-    dry: DryRun = False,
-    checkpoint: Which = "best",
-) -> None:
-    """Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."""
-    _measure("compare", source, overrides, out, checkpoint, as_json, details, dry)
-
-
-def _measure(
-    what: str,
-    source: str,
-    overrides: list[str] | None,
-    out: Path | None,
-    checkpoint: str,
-    as_json: bool,
-    details: bool,
-    dry: bool,
-) -> None:
+    """Both commands measure teams: `eval` the config's own alone, `compare` all of them."""
     from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
     from tacit.cli.tables import show_result
     from tacit.config.file import load_config
     from tacit.run.folder import RunFolder
 
-    config, alone = load_config(source, overrides or ()), what == "eval"
+    command = str(context.command.name)
+    config, alone = load_config(source, overrides or ()), command == "eval"
     if alone and config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     trained = checkpoint_of(source, checkpoint)
-    folder = out or measured_in(source, config.name, trained, what)
+    folder = out or measured_in(source, config.name, trained, command)
     if dry:
         return _dry_run(config, as_json=as_json, trained=trained, folder=folder, alone=alone)
     result = _await(run_evaluation(config, folder, alone=alone, trained=trained))
@@ -143,7 +118,7 @@ def train(
     config = load_config(source, overrides or ())
     folder = out or folder_of(source, config.name)
     if start is None and trained_run(source) and Path(source).resolve() != folder.resolve():
-        start = source  # a trained run stands for its weights, here as in every command
+        start = source  # as in every command, a trained run stands for its weights
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
     run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
@@ -350,19 +325,19 @@ RINGS = {
     "report": "tacit.report.reporting",
     "serve": "tacit.serve.serving",
 }
-"""What lies around the core, by the module behind its commands; found by name, never imported."""
+"""The module behind the commands of each ring; imported by name when the command is given."""
 
 
 def _ring(name: str) -> Any:
     return import_module(RINGS[name])
 
 
-def _dry_run(config: "Config", *, training: bool = False, **how: Any) -> None:
-    _await(_ring("plan").dry_run(config, training=training, **how))
+def _dry_run(config: Any, *, training: bool = False, **options: Any) -> None:
+    _await(_ring("plan").dry_run(config, training=training, **options))
 
 
 class _Stopped(Exception):
-    """Ctrl-C or SIGTERM, told apart because typer would end without a word."""
+    """Ctrl-C or SIGTERM. Typer would exit on KeyboardInterrupt without our message."""
 
 
 def _await(work: Coroutine[Any, Any, T]) -> T:
@@ -375,27 +350,27 @@ def _await(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """SIGTERM cancels the work, as Ctrl-C does already."""
+    """Let SIGTERM cancel the work, as Ctrl-C already does."""
     me = asyncio.current_task()
     assert me is not None
-    with suppress(NotImplementedError):  # not on Windows
+    with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     return await work
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is one sentence and exit code 2."""
-    sys.path.append(str(Path.cwd()))  # where `module:name` in a config finds code of the user's own
+    """Run the command line. The user's own mistakes give one sentence and exit code 2."""
+    sys.path.append(str(Path.cwd()))  # for `module:name` in a config
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a λ goes without
+            stream.reconfigure(errors="replace")  # for terminals that cannot show a λ
     try:
         app()
     except TacitError as error:
         typer.echo(f"tacit: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except OSError as error:
-        typer.echo(f"tacit: {_outside(error)}", err=True)
+        typer.echo(f"tacit: {_explained(error)}", err=True)
         sys.exit(1)
     except RuntimeError as error:
         from tacit.engine.memory import ADVICE, ran_out
@@ -409,8 +384,8 @@ def main() -> None:
         sys.exit(128 + (stop.args[0] if stop.args else signal.SIGINT))
 
 
-def _outside(error: OSError) -> str:
-    """What the system would not do, in a sentence; what nobody foresaw is raised."""
+def _explained(error: OSError) -> str:
+    """An operating system's error as a sentence; raises it again if it is unexpected."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; make room, and the same command goes on"
     if error.filename is None:

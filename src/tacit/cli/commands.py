@@ -1,11 +1,11 @@
-"""What the commands do, above the library and below the command line.
+"""The work behind the commands `eval`, `compare` and `play`.
 
-Each takes a source (a config file, a recipe's name or a run folder) or a config, works in a run
-folder, shows its progress, and returns what it found. Printing results is `tables`' work.
+Takes a source (a config file, a recipe's name or a run folder) or a config, shows progress and
+returns results, which `tables` prints.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from tacit.engine.base import Account
 from tacit.errors import ConfigError
 from tacit.evaluation.measure import pin
 from tacit.evaluation.teams import Measured, Measurement
-from tacit.rollout.play import Grader, Job, play_episode
+from tacit.grading import Grader
+from tacit.rollout.play import Job, play_episode
 from tacit.run.folder import HISTORY, RunFolder
 from tacit.run.opening import (
     answer_form_of,
@@ -43,7 +44,7 @@ async def open_rosters(
     trained: Path | None,
     account: Account | None = None,
 ) -> AsyncIterator[tuple[dict[str, Roster], Grader]]:
-    """The teams in their seats, the config's own with a trained run's weights; and the grader."""
+    """The teams ready to play, the config's own with the trained weights if given; the grader."""
     if trained is None:
         async with open_engines(config, teams, account) as engines:
             rosters = {name: seat(team, engines) for name, team in teams.items()}
@@ -64,8 +65,8 @@ async def run_evaluation(
 ) -> dict[str, Any]:
     """Evaluate every team of the config in one run folder; write and return the summary.
 
-    `alone` plays only the config's own team; the folder keeps the whole config all the same.
-    `trained` is the folder of a checkpoint, whose weights the config's own team plays with.
+    `alone` plays only the config's own team, though the folder keeps the whole config. `trained` is
+    the folder of a checkpoint, whose weights the config's own team plays with.
     """
     run = RunFolder.check(folder, config)
     with run.held():
@@ -77,7 +78,7 @@ async def _evaluate(
 ) -> dict[str, Any]:
     whole, config = config, config.model_copy(update={"teams": {}}) if alone else config
     teams, prices = measured_teams_of(config), prices_of(config)
-    if alone:  # under the name that it has among the others
+    if alone:  # under the same name as among the others
         teams = {name: team for name, team in teams_of(whole).items() if team is config.team}
     tasks = tasks_of(config.tasks, config.judge)
     if trained:
@@ -89,16 +90,7 @@ async def _evaluate(
     measured: dict[str, Measured] = {}
     async with open_rosters(config, teams, trained, spending.account(note)) as (rosters, grader):
         run.begin(whole)
-        with episode_progress() as progress:
-            measurement = Measurement(
-                config=config,
-                run=run,
-                tasks=tasks,
-                prices=prices,
-                grader=grader,
-                cap=spending.cap(),
-                listen=lambda name, total: EpisodeBar(progress, name, total).add,
-            )
+        with measuring(config, run, tasks, grader, spending) as measurement:
             for name, roster in rosters.items():
                 helpers = helpers_of(config, teams[name])
                 measured[name] = await measurement.team(name, roster, helpers)
@@ -117,14 +109,31 @@ async def _evaluate(
     return result
 
 
+@contextmanager
+def measuring(
+    config: Config, run: RunFolder, tasks: Sequence[Task], grader: Grader, spending: Spending
+) -> Iterator[Measurement]:
+    """A measurement that shows a progress bar for each team."""
+    with episode_progress() as progress:
+        yield Measurement(
+            config=config,
+            run=run,
+            tasks=tasks,
+            prices=prices_of(config),
+            grader=grader,
+            cap=spending.cap(),
+            listen=lambda name, total: EpisodeBar(progress, name, total).add,
+        )
+
+
 def finished(run: RunFolder, config: Config, teams: Iterable[str]) -> dict[str, Any] | None:
-    """The summary of these teams, where the last start came to its end with this very config."""
+    """The summary of these teams if the last start finished with this very config."""
     try:
         result, (_, before) = run.read_json("summary.json"), run.existing(run.path)
         ended, started = ((run.path / name).stat().st_mtime for name in ("summary.json", HISTORY))
         summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
     except (OSError, ConfigError, KeyError, TypeError, AttributeError, ValidationError):
-        return None  # not there, damaged, or of an older layout: it is made again
+        return None  # missing, damaged, or in an older layout: it is made again
     same = before == config and set(teams) == set(result["teams"])
     whole = not any(summary.failed for summary in summaries)
     return result if same and whole and ended >= started else None
@@ -137,7 +146,7 @@ async def play_once(
     trained: Path | None = None,
     on_call: Callable[[Call], None] | None = None,
 ) -> Episode:
-    """One episode of the config's team; without a reference its grade says nothing."""
+    """One episode of the config's team; without a reference `answer` its grade means nothing."""
     config = for_one(config)
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
@@ -163,7 +172,7 @@ async def play_once(
 
 
 def for_one(config: Config) -> Config:
-    """One row a model on a CPU, where all rows are computed whether they are in use or not."""
+    """One row per model on a CPU, where unused rows are computed too."""
     local = {name: model for name, model in config.models.items() if model.engine == "local"}
     if not local:
         return config
@@ -178,12 +187,12 @@ def for_one(config: Config) -> Config:
 
 
 def folder_of(source: str, name: str) -> Path:
-    """A run folder goes on in its place; anything else is a run of that name."""
+    """The source itself if it is a run folder, else a new one of that name."""
     return Path(source) if Path(source).is_dir() else Path("runs") / name
 
 
 def measured_in(source: str, name: str, trained: Path | None, what: str) -> Path:
-    """Where an evaluation goes: for a trained run into it, by the step of its weights."""
+    """The folder of an evaluation; a trained run's is inside it, named by the checkpoint's step."""
     if trained is None:
         folder = folder_of(source, name)
         if trained_run(str(folder)):
@@ -196,7 +205,7 @@ def measured_in(source: str, name: str, trained: Path | None, what: str) -> Path
 
 
 def checkpoint_of(source: str, which: str) -> Path | None:
-    """The folder of a trained run's checkpoint; None where the source is no trained run."""
+    """The folder of a trained run's checkpoint; None if the source is not a trained run."""
     run = trained_run(source)
     if run is None:
         if which != "best":
@@ -205,22 +214,19 @@ def checkpoint_of(source: str, which: str) -> Path | None:
     from tacit.learn.checkpoint import Checkpoints
 
     checkpoints = Checkpoints(run / "checkpoints")
-    step: int | None
+    kept = {int(path.name[5:]): path for path in sorted(checkpoints.folder.glob("step-*"))}
     if which in ("best", "last"):
         step = checkpoints.step(which)
         step = checkpoints.step("last") if step is None else step
     else:
         step = int(which) if which.isdecimal() else None
-    folder = checkpoints.folder / f"step-{step or 0:06d}"
-    if step is None or not folder.is_dir():
-        kept = ", ".join(str(int(p.name[5:])) for p in sorted(checkpoints.folder.glob("step-*")))
-        raise ConfigError(
-            f"--checkpoint: `{which}` is not kept in `{run}`; it has best, last, {kept}"
-        )
-    return folder
+    if step is None or step not in kept:
+        known = ", ".join(["best", "last", *map(str, kept)])
+        raise ConfigError(f"--checkpoint: `{which}` is not kept in `{run}`; it has {known}")
+    return kept[step]
 
 
 def trained_run(source: str) -> Path | None:
-    """The run folder, where the source is one that was trained: its best weights are played."""
+    """The source as a folder if it is a trained run."""
     folder = Path(source)
     return folder if (folder / "checkpoints" / "last.json").exists() else None

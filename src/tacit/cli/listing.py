@@ -1,21 +1,25 @@
-"""What there is to name: task sets, topologies, recipes."""
+"""Lists task sets, topologies and recipes."""
 
-from rich.table import Table
+from collections import Counter
+
+from rich.table import Column, Table
 
 from tacit.cli.tables import out
 from tacit.run.opening import check_graders
 
 
 def list_tasks() -> None:
-    from tacit.tasks import describe
+    from tacit.tasks import BENCHMARKS, find_benchmark
 
-    table = Table(title="Task sets", title_justify="left")
-    for header in ("name", "splits", "licence", "what"):
-        table.add_column(header, no_wrap=header == "name")
-    for entry in describe():
-        splits = ", ".join(f"{split} {rows or '∞'}" for split, rows in entry.splits.items())
-        what = entry.description + (" (evaluation only)" if entry.evaluation_only else "")
-        table.add_row(entry.name, splits, entry.licence, what)
+    columns = (Column("name", no_wrap=True), "splits", "licence", "what")
+    table = Table(*columns, title="Task sets", title_justify="left")
+    for name in BENCHMARKS:
+        benchmark = find_benchmark(name)
+        splits = ", ".join(f"{part} {split.rows}" for part, split in benchmark.splits.items())
+        only = " (evaluation only)" if benchmark.evaluation_only else ""
+        table.add_row(name, splits, benchmark.licence, f"{benchmark.description}{only}")
+    sums = "sums of one, two or three steps, deterministic by seed"
+    table.add_row("arithmetic", "train ∞, test ∞", "Apache-2.0", sums)
     out.print(table)
     out.print("Files are read from TACIT_DATA or `tasks.folder`; `tasks.hub: true` downloads them.")
 
@@ -25,10 +29,8 @@ def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
 
     tasks = load_tasks(name, split=split, folder=folder, allow_canaried=True)
     check_graders(tasks)
-    levels: dict[str, int] = {}
-    for task in tasks:
-        levels[task.level] = levels.get(task.level, 0) + 1
-    counts = ", ".join(f"{level} {n}" for level, n in sorted(levels.items()) if level)
+    levels = Counter(task.level for task in tasks if task.level)
+    counts = ", ".join(f"{level} {n}" for level, n in sorted(levels.items()))
     out.print(f"{name} {split}: {len(tasks)} tasks{f' ({counts})' if counts else ''}")
     for task in tasks[:samples]:
         out.print(f"\n{task.id}", style="bold")
@@ -50,9 +52,7 @@ def list_recipes() -> None:
 def list_topologies() -> None:
     from tacit.team.topologies import TOPOLOGIES
 
-    table = Table(title="Topologies", title_justify="left")
-    for header in ("name", "roles", "what"):
-        table.add_column(header)
+    table = Table("name", "roles", "what", title="Topologies", title_justify="left")
     for name, topology in TOPOLOGIES.items():
         roles = ", ".join(
             f"{role}{' (optional)' if r.optional else ''}" for role, r in topology.roles.items()

@@ -1,4 +1,4 @@
-"""What training shows while it runs: a live panel in a terminal, plain lines anywhere else."""
+"""Shows the progress of training: a live panel in a terminal, plain lines elsewhere."""
 
 import time
 from collections import defaultdict
@@ -26,7 +26,7 @@ OnStep = Callable[[Mapping[str, float]], None]
 def sparkline(
     values: Sequence[float], width: int, low: float | None = None, high: float | None = None
 ) -> str:
-    """The values as bars; more than `width` of them as means of neighbours.
+    """The values as bars; more than `width` values are averaged over neighbours.
 
     Example: sparkline([0, 1, 2, 3], 4) == "▁▃▆█"
     """
@@ -41,7 +41,7 @@ def sparkline(
 
 @contextmanager
 def step_display(config: Config) -> Iterator[OnStep]:
-    """Where the numbers of each step go."""
+    """What to call with the numbers of each step."""
     if not err.is_terminal:
         yield print_step
         return
@@ -52,7 +52,7 @@ def step_display(config: Config) -> Iterator[OnStep]:
 
 @dataclass(slots=True)
 class Shown:
-    """The panel's numbers so far."""
+    """The numbers shown in the panel."""
 
     name: str
     steps: int
@@ -96,7 +96,8 @@ class Shown:
             grid.add_row("now", "", f"{waiting} …")
         for row in self._rows():
             grid.add_row(*row)
-        return Panel(grid, title=self._title(), title_align="left", border_style="dim")
+        title = Text.assemble((self.name, "bold"), f"  {clock_time(self.clock() - self.began)}")
+        return Panel(grid, title=title, title_align="left", border_style="dim")
 
     def _rows(self) -> Iterator[tuple[str, RenderableType, str]]:
         if solved := self.history.get("solved"):
@@ -116,14 +117,9 @@ class Shown:
             yield f"silent {name}", line, f"{100 * values[-1]:.0f} %"
         if self.history:
             bar = ProgressBar(total=self.steps, completed=self.step, width=_WIDTH)
-            yield "steps", bar, f"{self.step} of {self.steps}   {self._pace()}"
-
-    def _title(self) -> Text:
-        return Text.assemble((self.name, "bold"), f"  {clock_time(self.clock() - self.began)}")
-
-    def _pace(self) -> str:
-        left = self.left_s()
-        return "" if left is None else f"about {clock_time(left)} left"
+            left = self.left_s()
+            pace = "" if left is None else f"about {clock_time(left)} left"
+            yield "steps", bar, f"{self.step} of {self.steps}   {pace}"
 
 
 def accuracy_of(line: Mapping[str, float]) -> float:
@@ -131,7 +127,7 @@ def accuracy_of(line: Mapping[str, float]) -> float:
 
 
 def silence_of(line: Mapping[str, float]) -> dict[str, float]:
-    """How likely silence is, by difficulty where that is known, by agent otherwise."""
+    """The probability of silence by difficulty if that is known, else by agent."""
     own = {n[8:]: v for n, v in line.items() if n.startswith("silence/")}
     by_level = {name: value for name, value in own.items() if "/" in name}
     agents = {n: v for n, v in own.items() if "/" not in n and n not in ("warming", "gain")}
@@ -149,7 +145,7 @@ def clock_time(seconds: float) -> str:
 
 
 def print_step(line: Mapping[str, float]) -> None:
-    """One line a step: what is solved, what it costs, who is silent."""
+    """Print one line per step: what is solved, what it costs, who is silent."""
     step = int(line["step"])
     if "eval/accuracy" in line:
         err.print(

@@ -1,4 +1,4 @@
-"""What people see: tables, progress and conversations in the terminal."""
+"""Tables, progress bars and conversations in the terminal."""
 
 import json
 import sys
@@ -31,12 +31,16 @@ from tacit.types import Call, Episode, Grade
 
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
-"""Text of users and models is printed as it is; style comes with `style=` or `Text`."""
+"""Both print text of users and models as it is; style comes with `style=` or `Text`."""
 
 
 def note(sentence: str) -> None:
-    """Something to know, beside what the run says."""
     err.print(sentence, style="yellow")
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
+    sys.stdout.write("\n")
 
 
 def percent(value: float | None) -> str:
@@ -50,11 +54,11 @@ def interval(estimate: Estimate) -> str:
 PAIRED, SUMMARY = TypeAdapter(Paired), TypeAdapter(Summary)
 
 LOG_EVERY_S = 10.0
-"""Where no terminal shows a bar."""
+"""Seconds between lines in a log, where no bar is shown."""
 
 
 class EpisodeBar:
-    """A progress bar that says how the team is doing so far; in a log, a line now and then."""
+    """A progress bar with the team's results so far; in a log, a line every few seconds."""
 
     def __init__(self, progress: Progress, name: str, total: int) -> None:
         self._progress, self._name, self._total = progress, name, total
@@ -96,12 +100,12 @@ def episode_progress() -> Iterator[Progress]:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table that never cuts a name: where it is too wide, names stand on lines of their own."""
+    """A table that never cuts a name: if it is too wide, names get lines of their own."""
 
     headers: Sequence[str]
-    """May be of several lines."""
+    """May have several lines."""
     rows: Sequence[Sequence[str] | str]
-    """A text alone is a heading for the rows below it."""
+    """A plain string is a heading for the rows below it."""
     names: int = 1
     """How many columns, from the left, hold names."""
     title: str = ""
@@ -137,7 +141,7 @@ class Grid:
         yield Text(self.legend, "dim")
 
     def _fit(self, widths: Sequence[int], room: int) -> tuple[int, int]:
-        """Which column comes first, and how far they stand apart."""
+        """The first column shown on a row's own line, and the gap between columns."""
         for first in (0, self.names):
             for gap in (2, 1):
                 if 1 + sum(widths[first:]) + gap * (len(widths) - first - 1) <= room:
@@ -154,7 +158,7 @@ LEGEND = (
 
 
 def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
-    """The teams side by side; `checkpoint` says which one `trained` is."""
+    """The teams side by side; `checkpoint` is a sentence about the trained team's weights."""
     best, levels = set(frontier(summaries)), _columns(summaries)
     headers = ["team", "accuracy %\n[interval]", *(f"{level}\n%" for level in levels)]
     headers += ["said", "read", "per\nsolved", "path", "silent\n%"]
@@ -186,7 +190,7 @@ def _levels(summaries: Sequence[Summary]) -> list[str]:
 
 
 def _columns(summaries: Sequence[Summary]) -> list[str]:
-    """The levels that have a column; many or long ones have a line for each team instead."""
+    """The levels that get a column; if they are many or long, `detail_lines` shows them."""
     levels = _levels(summaries)
     return levels if sum(max(5, len(level)) + 2 for level in levels) <= 21 else []
 
@@ -217,7 +221,7 @@ def agents_table(summaries: Sequence[Summary]) -> Grid:
 
 
 def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
-    """What is true of some teams only, or has no column, a line for each team that has some."""
+    """Facts about only some teams, or without a column: one line per team that has any."""
     levels = [] if _columns(summaries) else _levels(summaries)
     for one in summaries:
         facts = []
@@ -237,7 +241,7 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
                 quiet = [f"{lv} {percent(s)}" for lv, s in agent.silence_by_level.items()]
                 facts.append(f"{agent.agent} silent % by level {', '.join(quiet)}")
         if one.changed is not None:
-            facts.append(changed_phrase(one.changed))
+            facts.append(_effects(one.changed))
         if one.overflowed:
             some = "episode" if one.overflowed == 1 else "episodes"
             facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")
@@ -245,20 +249,16 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
             yield f"{one.team}: {'; '.join(facts)}"
 
 
-def changed_phrase(changed: HelperEffects) -> str:
-    """What the helpers of a team changed, in words."""
-    words = [
-        (changed.helped, "helped"),
-        (changed.harmed, "harmed"),
-        (changed.same, "spoke without a difference"),
-        (changed.silent, "said nothing"),
-    ]
-    told = ", ".join(f"{what} in {n}" for n, what in words)
-    return f"helpers {told} of {changed.episodes} episodes"
+def _effects(changed: HelperEffects) -> str:
+    return (
+        f"helpers helped in {changed.helped}, harmed in {changed.harmed}, spoke without a "
+        f"difference in {changed.same}, said nothing in {changed.silent} of "
+        f"{changed.episodes} episodes"
+    )
 
 
 def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
-    """What a run paid for API calls, a line a model."""
+    """What a run paid for API calls, one line per model."""
     if spend is None:
         return
     for one in spend["models"]:
@@ -277,7 +277,7 @@ def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One of a run's paired tests; `p` is corrected for how many there are."""
+    """One of a run's paired tests; `p` is corrected for their number, `of`."""
 
     name: str
     baseline: str
@@ -313,7 +313,7 @@ def p_value(p: float) -> str:
 
 
 def paired_tests(summary: Mapping[str, Any]) -> list[Compared]:
-    """The tests in a summary.json, the trained team's first; those that cannot be read left out."""
+    """The tests in a summary.json, the trained team's first; unreadable ones are left out."""
     found: list[tuple[str, str, Paired]] = []
     for name, baseline, tree in _pairs(summary):
         with suppress(ValidationError):
@@ -326,7 +326,7 @@ def paired_tests(summary: Mapping[str, Any]) -> list[Compared]:
 
 
 def untested(summary: Mapping[str, Any]) -> list[str]:
-    """The pairs that could not be tested, a sentence each."""
+    """A sentence for each pair that could not be tested."""
     pairs = [(name, baseline) for name, baseline, tree in _pairs(summary) if tree is None]
     return [f"{name} and {other} have no graded task in common." for name, other in pairs]
 
@@ -341,20 +341,20 @@ def _pairs(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 def in_one_line(tests: Sequence[Compared]) -> str:
     """All of a run's tests in one sentence."""
-    above: dict[tuple[str, str], list[str]] = {}
+    sure: dict[tuple[str, str], list[str]] = {}
     for one in tests:
         if one.sure:
-            above.setdefault((one.name, one.side), []).append(one.baseline)
-    told = [f"{name} is {side} {', '.join(others)}" for (name, side), others in above.items()]
+            sure.setdefault((one.name, one.side), []).append(one.baseline)
+    found = [f"{name} is {side} {', '.join(others)}" for (name, side), others in sure.items()]
     rest = sum(not one.sure for one in tests)
-    told += [f"{rest} show{'s' if rest == 1 else ''} no difference"] if rest else []
+    found += [f"{rest} show{'s' if rest == 1 else ''} no difference"] if rest else []
     several = f"{len(tests)} paired tests, p < 0.05 corrected for their number"
     count = several if len(tests) > 1 else "paired test, p < 0.05"
-    return f"{count}: {'; '.join(told)} (--details: each)"
+    return f"{count}: {'; '.join(found)} (--details: each)"
 
 
 def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> None:
-    """What a finished evaluation or training run shows, from its summary.json."""
+    """Print the summary.json of a finished evaluation or training run for people."""
     summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
     out.print(summary_table(summaries, _checkpoint(result)))
     out.print(agents_table(summaries))
@@ -371,7 +371,7 @@ def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> Non
 
 
 def _checkpoint(result: Mapping[str, Any]) -> str:
-    """Which weights `trained` stands for, and what they were chosen on."""
+    """Which weights `trained` has, and how they were chosen."""
     if (step := result.get("best_step")) is not None:
         return (
             f"trained: step {step}, the best of those evaluated on these same tasks, "
@@ -382,14 +382,14 @@ def _checkpoint(result: Mapping[str, Any]) -> str:
 
 
 def show_call(call: Call) -> None:
-    """One message of a conversation, model text never read as markup."""
+    """Print one message of a conversation."""
     said = ("silent", "dim") if call.silent else call.text
     tokens = (f" ({call.usage.generated} tokens)  ", "dim")
     out.print(Text.assemble((call.agent, "bold cyan"), tokens, said))
 
 
 def show_played(episode: Episode, reference: str | None) -> None:
-    """What came of one conversation; graded where there is a reference."""
+    """Print the outcome of one conversation, with its grade if there is a reference."""
     if episode.error:
         raise RunError(f"the episode failed: {episode.error}")
     if reference is not None and episode.grade:
@@ -407,16 +407,14 @@ def _show_grade(grade: Grade, reference: str) -> None:
 def show_result(result: Mapping[str, Any], run: RunFolder, *, as_json: bool, details: bool) -> None:
     """Print a run's summary.json, for people or for programs."""
     if as_json:
-        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
-        sys.stdout.write("\n")
-        return
+        return print_json(result)
     print_result(result, run.path, details=details)
     if result.get("best_step"):
         _before_after(run, result["best_step"])
 
 
 def _before_after(run: RunFolder, best: int) -> None:
-    """The first task that training mended, as a conversation before and after."""
+    """Print the conversations before and after training of the first task it fixed."""
     first = {episode.task_id: episode for episode in run.episodes("eval-000000")}
     for episode in run.episodes(f"eval-{best:06d}"):
         old = first.get(episode.task_id)

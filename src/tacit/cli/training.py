@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any, get_args
 
+from tacit.cli.commands import measuring
 from tacit.cli.live import step_display
-from tacit.cli.tables import EpisodeBar, episode_progress, err, note
+from tacit.cli.tables import err, note
 from tacit.config import Config
 from tacit.errors import ConfigError
-from tacit.evaluation.teams import Measured, Measurement
+from tacit.evaluation.teams import Measured
 from tacit.learn.assemble import Assembly, check_training, open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.loop import Trainer
@@ -20,9 +21,9 @@ from tacit.run.spending import Spending
 
 
 async def run_training(config: Config, folder: Path, start: str | None = None) -> dict[str, Any]:
-    """Train, or go on training, in a run folder; write and return the summary.
+    """Train or resume training in a run folder; write and return the summary.
 
-    A new run begins with the weights that `start` names; see `Weights.find`. A run that was asked
+    A new run starts from the weights that `start` names; see `Weights.find`. A run that was asked
     to stop is `paused` and has no summary yet.
     """
     run, weights = check_run(config, folder, start)
@@ -33,7 +34,7 @@ async def run_training(config: Config, folder: Path, start: str | None = None) -
 def check_run(
     config: Config, folder: Path, start: str | None = None
 ) -> tuple[RunFolder, Weights | None]:
-    """Refuse what cannot be trained, before a model loads; and say what a new run begins with."""
+    """Refuse what cannot be trained before a model loads; also gives a new run's first weights."""
     team = check_training(config)
     check_trackers(config.train.trackers)
     measured_teams_of(config)
@@ -45,13 +46,14 @@ def check_run(
             "give more steps, or name another folder with --out"
         )
     given, began = Weights.find(start) if start else None, run.origin()
-    if given and (run.trains or began) and not (began and _beside(given, began)):
+    same = given and began and given.checkpoints.resolve() == Path(began).parent.resolve()
+    if given and (run.trains or began) and not same:
         raise ConfigError(
             f"`{folder}` holds a run that began with {began or 'untrained weights'}: go on with it "
             "without --from, or name another folder with --out"
         )
     weights = given
-    if began:
+    if began:  # which it needs only until it has a checkpoint of its own
         weights = _origin(folder, began) if last is None else None
         if given and given.folder.name != Path(began).name:
             note(f"`{folder}` began with {began}, and goes on from there")
@@ -60,12 +62,7 @@ def check_run(
     return run, weights
 
 
-def _beside(weights: Weights, checkpoint: str) -> bool:
-    return weights.checkpoints.resolve() == Path(checkpoint).parent.resolve()
-
-
 def _origin(folder: Path, checkpoint: str) -> Weights:
-    """What a run began with, which it needs until it has a checkpoint of its own."""
     if not Path(checkpoint).exists():
         raise ConfigError(
             f"`{folder}` began with {checkpoint}, which is gone: begin anew, in another folder "
@@ -77,9 +74,9 @@ def _origin(folder: Path, checkpoint: str) -> Weights:
 async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dict[str, Any]:
     spending = Spending(run, prices_of(config), config.spend_cap)
     async with open_training(config, spending.account(note)) as made:
-        _say_what(made)
+        _introduce(made)
         for request in get_args(Request):
-            run.take(request)  # what was asked of an earlier process
+            run.take(request)  # meant for an earlier process
         with step_display(config) as on_step:
             trainer = Trainer(
                 made, run, on_step=on_step, on_note=note,
@@ -112,19 +109,10 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
 async def _compared(
     made: Assembly, run: RunFolder, state: State, spending: Spending
 ) -> dict[str, Any]:
-    """The trained team beside the untrained one and the baselines, on the held-out tasks."""
+    """The trained team, the untrained one and the baselines on the held-out tasks."""
     config = made.config
     assert state.best is not None
-    with episode_progress() as progress:
-        measurement = Measurement(
-            config=config,
-            run=run,
-            tasks=made.test_tasks,
-            prices=prices_of(config),
-            grader=made.grader,
-            cap=spending.cap(),
-            listen=lambda name, total: EpisodeBar(progress, name, total).add,
-        )
+    with measuring(config, run, made.test_tasks, made.grader, spending) as measurement:
         teams = {"untrained": Measured(measurement.played("eval-000000"))}
         for name, team in config.teams.items():
             teams[name] = await measurement.team(name, seat(team, made.engines))
@@ -136,7 +124,7 @@ async def _compared(
     return measurement.compared_with_trained(teams, next(iter(config.teams), None))
 
 
-def _say_what(made: Assembly) -> None:
+def _introduce(made: Assembly) -> None:
     counts = {n: sum(w.numel() for w in p.parameters.values()) for n, p in made.policies.items()}
     weights = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     leaks = f" ({made.dropped_leaks} held-out ones dropped)" if made.dropped_leaks else ""

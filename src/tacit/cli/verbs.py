@@ -1,7 +1,7 @@
-"""The library's four verbs: what the commands of the same names do, without their tables.
+"""The library's four verbs: the commands of the same names as functions that print no tables.
 
-Each takes a config, a recipe's name, a YAML file or a run folder, and blocks until all is done.
-They work where an event loop is running, too, as in a notebook.
+Each takes a config, a recipe's name, a YAML file or a run folder, and blocks until it is done. They
+also work inside a running event loop, as in a notebook.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Source = str | Path | Mapping[str, Any] | Config
 
 
 def train(source: Source, *overrides: str, out: Path | str | None = None) -> dict[str, Any]:
-    """Train a team in a run folder, or go on where it stopped; returns the run's summary.
+    """Train a team in a run folder, or resume it; returns the run's summary.
 
     Example: train("pocket-hint", "train.steps=40", out="runs/mine")["teams"]["trained"]
     """
@@ -43,7 +43,7 @@ def train(source: Source, *overrides: str, out: Path | str | None = None) -> dic
 def evaluate(
     source: Source, *overrides: str, out: Path | str | None = None, checkpoint: str = "best"
 ) -> dict[str, Any]:
-    """Play the config's own team on its held-out tasks; a trained run plays with its weights.
+    """Play the config's own team on its held-out tasks, a trained run with its weights.
 
     Example: evaluate("runs/pocket-hint", "tasks.limit=50")["teams"]["trained"]["accuracy"]
     """
@@ -62,7 +62,7 @@ def compare(
 
 
 def play(source: Source, question: str, *overrides: str, answer: str | None = None) -> Episode:
-    """One conversation. With an `answer` to hold it against it is graded.
+    """Play one conversation; it is graded if `answer` gives the reference.
 
     Example: [call.text for call in play("pocket-hint", "What is 37 + 48 - 15?").calls]
     """
@@ -79,7 +79,7 @@ def _measure(
 
 
 def _read(source: Source, overrides: tuple[str, ...]) -> tuple[Config, str]:
-    """The config, and what it was called: a path, a recipe, or nothing."""
+    """The config, and its path or recipe's name, if it has one."""
     if isinstance(source, str | Path):
         return load_config(source, overrides), str(source)
     if overrides:

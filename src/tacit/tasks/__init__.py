@@ -1,11 +1,10 @@
-"""What is asked: benchmarks, JSONL files, made-up sums and the user's own sources, as tasks.
+"""Loads tasks: of benchmarks, JSONL files, generated sums and the user's own functions.
 
-`load_tasks` is the way in. Nothing here grades an answer or talks to a model.
+`load_tasks` is the entry point. Nothing here grades an answer or talks to a model.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,36 +115,7 @@ def answer_form(name: str) -> tuple[str, str] | None:
     return benchmark.grader, benchmark.instruction
 
 
-def family_of(name: str) -> str:
-    """The grader that all tasks of a benchmark share; empty for any other source."""
-    return (answer_form(name) or ("", ""))[0]
-
-
 def check_trainable(name: str, split: str, *, allow_canaried: bool = False) -> None:
     """Refuse to train on files whose authors ask for evaluation only, unless the user insists."""
     if name in BENCHMARKS and not allow_canaried:
         find_benchmark(name).check_trainable(split)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceInfo:
-    """What `tacit tasks` lists of a source."""
-
-    name: str
-    description: str
-    licence: str
-    evaluation_only: bool
-    splits: Mapping[str, int | None]
-    """Rows of each split; None if a rule makes as many as are asked for."""
-
-
-def describe() -> list[SourceInfo]:
-    """Every source that has a name, benchmarks first."""
-    listed = []
-    for name in BENCHMARKS:
-        one = find_benchmark(name)
-        rows = {part: split.rows for part, split in one.splits.items()}
-        listed.append(SourceInfo(name, one.description, one.licence, one.evaluation_only, rows))
-    what = "sums of one, two or three steps, deterministic by seed"
-    sums = SourceInfo("arithmetic", what, "Apache-2.0", False, {"train": None, "test": None})
-    return [*listed, sums]

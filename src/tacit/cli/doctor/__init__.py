@@ -1,7 +1,7 @@
-"""`tacit doctor`: tries for real what a run relies on, and says how to mend what fails.
+"""`tacit doctor`: tries out what a run relies on, and says how to fix what fails.
 
-One line per check. A failure means that numbers would be wrong or nothing would run; a warning,
-that something works less well. API models are not called: that would cost money.
+One line per check. A failure means that numbers would be wrong or that nothing would run, a warning
+that something works less well. API models are not called, since that would cost money.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ from tacit.config import Config, ModelConfig
 from tacit.errors import SandboxError, Unfit
 from tacit.grading import grade
 from tacit.registry import lookup
-from tacit.tasks import family_of
+from tacit.tasks import answer_form
 from tacit.types import Task
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -28,11 +28,10 @@ WHOLE = "give a folder as `save_pretrained` writes it, of an instruction-tuned m
 
 
 async def run_doctor(config: Config) -> bool:
-    """Check the machine and every model that a team of the config uses; True when nothing fails."""
+    """Check the machine and every model that a team of the config uses; True if nothing fails."""
     states = [await _line("", name, check(config)) for name, check in MACHINE_CHECKS.items()]
-    teams = [*([config.team] if config.team else []), *config.teams.values()]
-    names = dict.fromkeys(agent.model for team in teams for agent in team.agents.values())
-    for name in names or {"pocket": None}:
+    agents = [agent for team in config.all_teams.values() for agent in team.agents.values()]
+    for name in dict.fromkeys(agent.model for agent in agents) or ["pocket"]:
         states += await _check_model(name, config.model_named(name))
     out.print(f"{states.count('fail')} failed, {states.count('warn')} warnings", highlight=False)
     return "fail" not in states
@@ -55,7 +54,7 @@ async def _line(model: str, what: str, check: Awaitable[str]) -> str:
         return _print("ok", model, what, await check)
     except Unfit as error:
         return _print(error.state, model, what, str(error))
-    except Exception as error:  # whatever breaks is a finding, and the other checks go on
+    except Exception as error:  # anything that breaks is a finding; the other checks go on
         return _print("fail", model, what, f"{type(error).__name__}: {error}")
 
 
@@ -78,8 +77,8 @@ async def _versions(config: Config) -> str:
 
 
 async def _sandbox(config: Config) -> str:
-    sets = [tasks.name for tasks in (config.tasks, config.train_tasks) if tasks]
-    needed = any(family_of(name) == "code" for name in sets)
+    forms = [answer_form(tasks.name) for tasks in (config.tasks, config.train_tasks) if tasks]
+    needed = any(form and form[0] == "code" for form in forms)
     fix = "use a Linux that lets this user make user namespaces, or root"
     try:
         walls = await lookup("sandbox", "tacit.sandbox.probe:chosen", {})()

@@ -1,4 +1,4 @@
-"""What a local model must do for a run to mean anything, tried on the model itself."""
+"""Checks of a local model: what it must be able to do for a run's results to mean anything."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ HINTING = build(
     "hinter", "What is 12 + 34?", {}, agent="hinter", instruction="", may_be_silent=True
 )
 FLOAT32_GAP, HALF_GAP = 1e-3, 5e-2
-"""How far the engine's and the trainer's log-probability of one token may lie apart."""
+"""Largest difference between the engine's and the trainer's log-probability of one token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ async def _stops(patient: Patient) -> str:
 
 
 async def _choice(patient: Patient) -> str:
-    """A helper that may be silent: what it would do, and how likely that is thought to be."""
+    """What a helper that may be silent would say, and the probability of silence."""
     done = await patient.say(0, 0.0, silence=True, messages=HINTING)
     said = " ".join(map(patient.chat.token, done.ids[:8])) + (" …" if len(done.ids) > 8 else "")
     return (
