@@ -4,9 +4,10 @@ from math import e
 
 import pytest
 
+from tacit.config import ModelConfig
 from tacit.economy.ledger import Price, PriceTable
 from tacit.errors import ConfigError
-from tacit.plan.forecast import FALL_STEPS, Part, Speed, forecast, talk_left
+from tacit.plan.forecast import FALL_STEPS, Part, forecast, talk_left
 from tacit.types import Call, Episode, Stop, Usage
 
 
@@ -71,11 +72,12 @@ def test_money_needs_a_price_for_every_model() -> None:
 
 
 def test_limits_of_speed_make_it_longer() -> None:
-    slow = {"big": Speed(requests_per_minute=10), "elsewhere": Speed(requests_per_minute=1e-9)}
-    assert forecast([part()], speeds=slow).seconds == pytest.approx(200 / 10 * 60)
-    tokens = {"big": Speed(tokens_per_minute=1000)}
-    assert forecast([part()], speeds=tokens).seconds == pytest.approx(200 * 120 / 1000 * 60)
-    assert forecast([part()], speeds={"big": Speed()}, more_seconds=5).seconds == 305
+    never = ModelConfig(requests_per_minute=1e-9)
+    slow = {"big": ModelConfig(requests_per_minute=10), "elsewhere": never}
+    assert forecast([part()], limits=slow).seconds == pytest.approx(200 / 10 * 60)
+    tokens = {"big": ModelConfig(tokens_per_minute=1000)}
+    assert forecast([part()], limits=tokens).seconds == pytest.approx(200 * 120 / 1000 * 60)
+    assert forecast([part()], limits={"big": ModelConfig()}, more_seconds=5).seconds == 305
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
-"""`--dry-run`: what a run will take in tokens, money and time, from playing a little of it.
+"""`--dry-run`: estimates the tokens, money and time of a run by playing a sample of it.
 
-The sample is a part of what the run would play. It is played for real, and paid for, within the
-spend cap; no run folder is written. Not known before: what kept answers will save, what training
-changes beyond holding its token budget.
+The sample is played for real, and paid for, within the spend cap; no run folder is written. Not
+estimated: what cached answers will save, and what training changes beyond meeting its token budget.
 """
 
-import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,12 +17,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tacit.cli.commands import open_rosters
-from tacit.cli.tables import note, out, spend_lines
+from tacit.cli.tables import note, out, print_json, spend_lines
 from tacit.config import Config, TrainConfig
 from tacit.errors import ConfigError
+from tacit.grading import Grader
 from tacit.grading.judge import Judge
-from tacit.plan.forecast import Forecast, Part, Speed, forecast, talk_left
-from tacit.rollout.play import Cap, Grader, Job, play_all
+from tacit.plan.forecast import Forecast, Part, forecast, talk_left
+from tacit.rollout.play import Cap, Job, play_all
 from tacit.run.folder import WITHOUT, RunFolder
 from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat, tasks_of
 from tacit.run.spending import FILE as RECEIPTS, Spending
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELD_OUT, TRAINED, GROUP = 16, 12, 2
-"""Tasks and plays of a sample: enough for a first idea, few enough to pay for."""
+"""Held-out tasks, training tasks and group size of a sample, kept small because it is paid for."""
 
 
 async def dry_run(
@@ -52,9 +50,9 @@ async def dry_run(
     alone: bool = False,
     start: str | None = None,
 ) -> dict[str, Any]:
-    """Play the sample, scale it up, and print what the run will take in that folder.
+    """Play the sample, scale it up, and print the estimate for a run in that folder.
 
-    What the run itself would refuse is refused here, in the same words.
+    Refuses what the run itself would refuse, with the same message.
     """
     with _spending(config, folder) as spending:
         judged: list[Call] = []
@@ -67,11 +65,11 @@ async def dry_run(
             RunFolder.check(folder or spending.folder, config)
             config = config.model_copy(update={"teams": {}}) if alone else config
             parts, seconds = await _evaluation(config, spending, trained, judged), 0.0
-        found = forecast(parts, prices_of(config), _speeds(config), seconds, judged)
+        limits = {str(m.model): m for m in config.models.values() if m.engine == "api"}
+        found = forecast(parts, prices_of(config), limits, seconds, judged)
         result = found.to_json() | {"within_cap": _within(left, found), "spend": spending.to_json()}
     if as_json:
-        json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
-        sys.stdout.write("\n")
+        print_json(result)
     else:
         _show(config, found, left, spending)
     return result
@@ -93,7 +91,7 @@ async def _evaluation(
 async def _training(
     config: Config, spending: Spending, folder: Path, start: str | None, judged: list[Call]
 ) -> tuple[list[Part], float]:
-    """The parts of what is left of a training run, and the seconds that its updates will take."""
+    """The parts of the rest of a training run, and the seconds that its updates will take."""
     from tacit.cli.training import check_run
     from tacit.learn.assemble import open_training
     from tacit.learn.checkpoint import Checkpoints
@@ -149,17 +147,17 @@ async def _training(
 
 
 def _smaller(config: Config) -> Config:
-    """The run with groups of a few episodes."""
+    """The config with small groups."""
     group = min(GROUP, config.train.group)
     train = config.train.model_copy(update={"group": group, "dynamic_sampling": 0})
-    # each play of the silent arm goes with a spoken episode, as in the run
+    # as in the run, every play of the silent arm belongs to a spoken episode
     plays = min(group, config.silence.silent_samples)
     silence = config.silence.model_copy(update={"silent_samples": plays})
     return config.model_copy(update={"train": train, "silence": silence})
 
 
 async def _measured(config: Config, made: "Assembly", cap: Cap) -> list[Part]:
-    """The team on the held-out tasks, and the teams that it is compared with."""
+    """The team on the held-out tasks, and the teams it is compared with."""
     common = (made.test_tasks, config, made.grader, cap)
     helpers = helpers_of(config, made.team)
     parts = await _team("evaluations", made.roster, helpers, *common)
@@ -169,13 +167,13 @@ async def _measured(config: Config, made: "Assembly", cap: Cap) -> list[Part]:
 
 
 def _listen(grader: Grader, judged: list[Call]) -> None:
-    """A judge's calls are in no episode, and are paid all the same."""
+    """Collect a judge's calls, which are in no episode but cost money too."""
     if isinstance(grader, Judge):
         grader.on_call = judged.append
 
 
 def _evaluations(train: TrainConfig) -> list[int]:
-    """The steps after which the held-out tasks are played: first, now and then, and last."""
+    """The steps after which the held-out tasks are played, from 0 to the last."""
     every = train.evaluate_every or train.steps
     return [*range(0, train.steps, every), train.steps]
 
@@ -189,7 +187,7 @@ async def _team(
     grader: Grader,
     cap: Cap,
 ) -> list[Part]:
-    """A team on the held-out tasks, and without its helpers."""
+    """A team on the held-out tasks, with and without its helpers."""
     some = _spread(tasks, HELD_OUT)
     wanted = [(name, frozenset[str](), len(tasks) * config.evaluation.samples)]
     if helpers:
@@ -207,20 +205,9 @@ async def _team(
 
 
 def _spread(items: Sequence[T], count: int) -> list[T]:
-    """So many of them, evenly over the whole."""
+    """`count` items, evenly spread."""
     count = min(count, len(items))
     return [items[number * len(items) // count] for number in range(count)]
-
-
-def _speeds(config: Config) -> dict[str, Speed]:
-    return {
-        str(model.model): Speed(
-            requests_per_minute=model.requests_per_minute,
-            tokens_per_minute=model.tokens_per_minute,
-        )
-        for model in config.models.values()
-        if model.engine == "api"
-    }
 
 
 def _show(config: Config, found: Forecast, left: float, spending: Spending) -> None:
@@ -266,7 +253,7 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def _spending(config: Config, folder: Path | None) -> Iterator[Spending]:
-    """The run's receipts so far and those of the sample, which no run folder keeps."""
+    """The run's receipts so far plus those of the sample, which go to a temporary copy."""
     with tempfile.TemporaryDirectory() as copy:
         if folder and (folder / RECEIPTS).exists():
             shutil.copy(folder / RECEIPTS, copy)

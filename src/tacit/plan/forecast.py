@@ -1,38 +1,39 @@
-"""From a small sample to a whole run: tokens, money and time, and how unsure they are.
+"""Scales a small sample up to a whole run: tokens, money and time, and how certain they are.
 
-Pure sums over episodes; `tacit.plan.dry_run` plays the sample.
+Pure functions over episodes; `tacit.plan.dry_run` plays the sample.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import exp, sqrt
 from statistics import fmean, variance
 from typing import Any
 
+from tacit.config import ModelConfig
 from tacit.economy.ledger import PriceTable
 from tacit.types import Call, Episode, Usage
 
 FALL_STEPS = 50
-"""Steps in which the talk above a budget falls to 1/e."""
+"""Steps in which tokens above a budget fall to 1/e."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One thing a run does many times, and a sample of it."""
+    """A kind of episode that a run plays many times, and a sample of it."""
 
     name: str
     episodes: float
-    """How many the run will play."""
+    """Number of episodes in the whole run."""
     sample: Sequence[Episode]
     seconds: float
     """Wall time of the sample."""
     talk: float = 1.0
-    """The share of today's talk that is expected on average, where a budget will press it down."""
+    """Expected mean share of episodes like the sample; the others are like `quiet`."""
     quiet: Sequence[Episode] = ()
-    """What the same costs without any talk."""
+    """Episodes in which the helpers say nothing."""
 
     def weighted(self) -> list[tuple[float, Sequence[Episode]]]:
-        """Samples, and how many episodes like each of theirs the run will have."""
+        """Each sample, with how many episodes of the run each of its episodes stands for."""
         talk = self.talk if self.quiet else 1.0
         weights = [(talk, self.sample), (1.0 - talk, self.quiet)]
         return [(self.episodes * weight / len(some), some) for weight, some in weights if some]
@@ -40,7 +41,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Need:
-    """What a run will ask of one model."""
+    """What a run needs from one model."""
 
     calls: float = 0.0
     prompt: float = 0.0
@@ -64,18 +65,11 @@ class Need:
             round(self.prompt), round(self.generated), round(self.cached), round(self.reasoning)
         )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """How fast a model may be asked; None is no limit."""
-
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-
-    def seconds(self, need: Need) -> float:
-        requests, tokens = self.requests_per_minute, self.tokens_per_minute
+    def seconds(self, model: ModelConfig) -> float:
+        """The least time within the model's rate limits."""
+        requests, tokens = model.requests_per_minute, model.tokens_per_minute
         return 60 * max(
-            need.calls / requests if requests else 0.0, need.tokens / tokens if tokens else 0.0
+            self.calls / requests if requests else 0.0, self.tokens / tokens if tokens else 0.0
         )
 
 
@@ -85,7 +79,7 @@ class Forecast:
     parts: Mapping[str, float]
     """Part → its tokens."""
     unsure: float
-    """Half the width of the 95 % interval of the token count, as a share of it."""
+    """Half the width of the 95 % interval of the token count, divided by that count."""
     money: float | None
     seconds: float
     sample_episodes: int = 0
@@ -102,7 +96,7 @@ class Forecast:
             "money": self.money,
             "seconds": self.seconds,
             "models": {
-                name: {"calls": round(need.calls), **_rounded(need)}
+                name: {"calls": round(need.calls), **asdict(need.usage())}
                 for name, need in self.models.items()
             },
             "parts": {name: round(tokens) for name, tokens in self.parts.items()},
@@ -113,11 +107,14 @@ class Forecast:
 def forecast(
     parts: Sequence[Part],
     prices: PriceTable | None = None,
-    speeds: Mapping[str, Speed] | None = None,
+    limits: Mapping[str, ModelConfig] | None = None,
     more_seconds: float = 0.0,
     judged: Sequence[Call] = (),
 ) -> Forecast:
-    """Scale every part's sample up to the whole run; `judged` are the judge's calls about it."""
+    """Scale every part's sample up to the whole run.
+
+    `limits` holds the models with rate limits, `judged` the judge's calls about the samples.
+    """
     models: dict[str, Need] = {}
     by_part: dict[str, float] = {}
     spread = seconds = 0.0
@@ -137,13 +134,13 @@ def forecast(
             models.setdefault(call.model, Need()).add(call.usage, times)
         by_part["judge"] = times * sum(call.usage.total for call in judged)
     total = sum(by_part.values())
-    limits = [(name, speed) for name, speed in (speeds or {}).items() if name in models]
+    limited = [models[name].seconds(m) for name, m in (limits or {}).items() if name in models]
     return Forecast(
         models=models,
         parts=by_part,
         unsure=1.96 * sqrt(spread) / total if total else 0.0,
         money=sum(prices.of(n).of(need.usage()) for n, need in models.items()) if prices else None,
-        seconds=max([seconds + more_seconds, *(s.seconds(models[name]) for name, s in limits)]),
+        seconds=max([seconds + more_seconds, *limited]),
         sample_episodes=len(sampled),
         sample_tokens=sum(episode.usage.total for episode in sampled),
     )
@@ -155,10 +152,10 @@ def talk_left(
     budget: float | None,
     steps: Iterable[int],
 ) -> float:
-    """The share of today's talk to expect on average at these steps of training under a budget.
+    """The mean share of today's talk to expect at these steps of training under a budget.
 
-    It is taken to fall towards the budget as e^(−step/50), which is about how it fell in the pocket
-    runs. Without a budget, or below it already, it is taken to stay.
+    Assumes that it falls towards the budget as e^(−step/50), about as in the pocket runs. Without a
+    budget, or if already below it, the talk is assumed to stay.
     """
     if budget is None or not spoken or not quiet:
         return 1.0
@@ -174,8 +171,3 @@ def _spread(episodes: Sequence[Episode], times: float) -> float:
     if len(episodes) < 2:
         return 0.0
     return variance(e.usage.total for e in episodes) * len(episodes) * times**2
-
-
-def _rounded(need: Need) -> dict[str, int]:
-    usage = need.usage()
-    return {name: getattr(usage, name) for name in ("prompt", "generated", "cached", "reasoning")}
