@@ -1,18 +1,18 @@
 """One error tree. Every message names the place and the fix.
 
 TacitError
-├── ConfigError      the user's input is wrong: said before any model loads, exit code 2
+├── ConfigError      the user's input is wrong: raised before any model loads, exit code 2
 │   ├── DataError    a benchmark or JSONL file is missing or malformed
 │   └── Unfit        a model, or this machine, cannot do what a run relies on
 ├── EngineError      a model call failed for good: the episode is recorded as failed and left out
 │   ├── PromptTooLong
-│   │   └── Overflow the team's own words no longer fit: graded 0, with what they cost
-│   └── Refused      the server will answer nobody with this key, model or account: the run stops
-├── TopologyError    a topology's code broke: the episode is recorded as failed and left out
-├── GradingError     a grader broke (never the same as "wrong answer")
-│   └── SandboxError no isolation could be had for running model-written code
+│   │   └── Overflow the team's own messages no longer fit: graded 0, with what they cost
+│   └── Refused      the server refuses this key, model or account: the run stops
+├── TopologyError    a topology's code failed: the episode is recorded as failed and left out
+├── GradingError     a grader failed (never the same as "wrong answer")
+│   └── SandboxError model-written code could not be run in isolation
 └── RunError         a run cannot go on: the reason, and what was saved
-    └── SpendCap     its API calls have cost as much as they may
+    └── SpendCap     its API calls have reached the spend cap
 """
 
 
@@ -21,7 +21,7 @@ class TacitError(Exception):
 
 
 class ConfigError(TacitError, ValueError):
-    """The user's input is wrong; the message says where and how to mend it."""
+    """The user's input is wrong; the message says where and how to fix it."""
 
 
 class DataError(ConfigError):
@@ -29,7 +29,7 @@ class DataError(ConfigError):
 
 
 class Unfit(ConfigError):
-    """What is wrong and how to mend it; in state `warn` a run still means what it says."""
+    """What is wrong and how to fix it. In state `warn` a run's results are still valid."""
 
     def __init__(self, wrong: str, fix: str, state: str = "fail") -> None:
         super().__init__(f"{wrong}; fix: {fix}")
@@ -46,24 +46,24 @@ class PromptTooLong(EngineError):
     """A prompt does not fit the agent's or the model's input limit."""
 
     def __init__(self, message: str, limit: int | None = None) -> None:
-        """`limit`: how many tokens the prompt may have, where that is known."""
+        """`limit`: most tokens that the prompt may have, if known."""
         super().__init__(message)
         self.limit = limit
 
 
 class Overflow(PromptTooLong):
-    """What the team said made a prompt too long: its own doing, and no fault of an engine."""
+    """The team's own messages made a prompt too long."""
 
 
 class Refused(EngineError):
-    """A server said that asking again is of no use: wrong key, no such model, no money left."""
+    """A server's error that no retry can help: wrong key, no such model, no money left."""
 
 
 class TopologyError(TacitError, RuntimeError):
-    """The code of a topology raised what nobody meant to be raised."""
+    """The code of a topology raised an unexpected exception."""
 
     def __init__(self, place: str, said: str) -> None:
-        """`place` is where and what kind; `said` may quote what a client of a server sent."""
+        """`place`: line and type of the error. `said`: its text, which may quote a client."""
         super().__init__(f"{place}: {said}")
         self.place = place
 
@@ -81,4 +81,4 @@ class RunError(TacitError, RuntimeError):
 
 
 class SpendCap(RunError):
-    """The run's spend cap is reached; it goes on with a larger one."""
+    """The run has reached its spend cap; it resumes with a larger one."""

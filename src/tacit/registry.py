@@ -1,4 +1,4 @@
-"""Looking names up: a literal dict with "did you mean", or outside code as `module:name`."""
+"""Looks names up: in a literal dict with "did you mean", or outside code as `module:name`."""
 
 import difflib
 import importlib
@@ -11,11 +11,11 @@ from tacit.errors import ConfigError
 
 _OUTSIDE = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
 _SAID: set[str] = set()
-"""Outside code that was named on the terminal: once is enough."""
+"""Outside code that has been announced on the terminal."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean …?`, or the list of what there is."""
+    """`did you mean …?`, or the list of known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"

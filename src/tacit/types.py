@@ -1,4 +1,4 @@
-"""The nouns every module shares: tasks, messages, calls, episodes. Data, no behaviour but sums."""
+"""The data types that all modules share: tasks, messages, calls, episodes."""
 
 import hashlib
 import math
@@ -21,27 +21,26 @@ class Task:
     grader: str
     """A name of `tacit.grading.GRADERS`, or `module:name`."""
     instruction: str = ""
-    """How the answer must be given, e.g. within \\boxed{}; shown to whoever answers."""
+    """How the answer must be given, e.g. within \\boxed{}; shown to agents that answer."""
     level: str = ""
     subject: str = ""
+    views: Mapping[str, str] = field(default_factory=dict)
+    """Private text by agent (`hinter`, `holder 2`) or by role: only that agent is shown it."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What only the grader needs (tests, entry point, position). Never shown to a model."""
+    """For the grader only (tests, entry point, position). Never shown to a model."""
 
     def digest(self) -> str:
-        """Changes when anything that decides a grade does."""
-        whole = (
-            self.question,
-            self.answer,
-            self.grader,
-            self.instruction,
-            sorted(self.data.items()),
-        )
+        """A hash of everything that decides a grade."""
+        data = sorted(self.data.items())
+        whole: tuple[Any, ...] = (self.question, self.answer, self.grader, self.instruction, data)
+        if self.views:
+            whole = (*whole, sorted(self.views.items()))
         return hashlib.blake2b(repr(whole).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a prompt, as chat templates and OpenAI-style APIs take it."""
+    """One message of a prompt, as in chat templates and OpenAI-style APIs."""
 
     role: str
     content: str
@@ -49,7 +48,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an agent said to the others. A silent message has no text and is delivered to nobody."""
+    """What an agent said to the others. A silent message has no text and reaches nobody."""
 
     agent: str
     text: str = ""
@@ -66,14 +65,14 @@ class Stop(StrEnum):
 class Choice(StrEnum):
     """How the choice between speaking and silence is made in one call."""
 
-    FREE = "free"  # the policy samples, silence being one of the things it may sample
-    SPEAK = "speak"  # drawn from the policy conditioned on not being silent
-    SILENT = "silent"  # silence is played without sampling
-    FLOOR = "floor"  # drawn, but neither choice with less than a floor's probability
+    FREE = "free"  # sampled from the policy, which may sample silence
+    SPEAK = "speak"  # sampled from the policy conditioned on not being silent
+    SILENT = "silent"  # silence, without sampling
+    FLOOR = "floor"  # sampled, but each choice with at least a floor's probability
 
 
 MOST_TOKENS = 10**9
-"""No answer has more, whatever a server or a file says."""
+"""No answer has more; a larger number from a server or a file is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One model call, exactly as served: what is trained on is here, text is only a view of it."""
+    """One model call exactly as served. Training uses its ids; the text is only their decoding."""
 
     agent: str
     model: str
@@ -113,32 +112,32 @@ class Call:
     output_ids: tuple[int, ...] = ()
     """Every sampled id, the end-of-sequence token included."""
     logprobs: tuple[float, ...] = ()
-    """Under the distribution the ids were drawn from, one per output id."""
+    """Of each output id, under the distribution it was drawn from."""
     policy: str = ""
     """Name of the trained weights that spoke; empty for a frozen agent."""
     version: int = 0
-    """How many updates those weights had seen."""
+    """Number of updates of those weights."""
     silent: bool = False
     may_be_silent: bool | None = None
-    """Whether silence was allowed; None, as in older run folders, is told from the rest."""
+    """Whether silence was allowed; None, as in older run folders, is inferred."""
     unheard: bool = False
-    """Speech that was delivered to nobody: the silence marker, but not in its own tokens."""
+    """Speech that reached nobody: the silence marker, but not in its own tokens."""
     choice: Choice = Choice.FREE
     silence_logprob: float | None = None
-    """log π(silence | prompt), where silence was allowed and the engine can say."""
+    """log π(silence | prompt), if silence was allowed and the engine knows it."""
     part: str = ""
-    """What it was asked to be in this call: `solver`, `hinter`, …; see team/prompts.py."""
+    """The agent's part in this call: `solver`, `hinter`, …; see team/prompts.py."""
     round: int = 0
     seconds: float = 0.0
     path_tokens: int = 0
     """Generated tokens on the longest chain of calls that ends with this one."""
     served: str = ""
-    """The model id that answered, which a server may choose; then what it calls its build."""
+    """The model id that the server says answered, and the server's fingerprint of its build."""
     fingerprint: str = ""
     reused: bool = False
-    """Answered by an answer kept from before: its tokens count as ever, nothing was paid."""
+    """Answered from the cache: its tokens count as usual, but nothing was paid."""
     logprob: float | None = None
-    """Of all that was said: the sum of `logprobs`, or what a server told; None where not known."""
+    """Of the whole output: the sum of `logprobs`, or the server's number; None if not known."""
 
     @property
     def is_turn(self) -> bool:
@@ -159,16 +158,16 @@ class Call:
 
 
 def told_of_silence(prompt: Iterable[str]) -> bool:
-    """Whether a prompt's messages say how to be silent, as those of all who may be silent do."""
+    """True if a prompt says how to be silent, as it does for every agent that may be."""
     return any("reply with exactly <silent>" in text for text in prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """One answer that a server charged for. What was asked and said is not in it."""
+    """One answer that a server charged for, without its text."""
 
     model: str
-    """The id asked for, by which it is priced."""
+    """The id that was requested, which has the price."""
     served: str
     fingerprint: str
     usage: Usage
@@ -178,12 +177,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What a grader said: the reward in [0, 1], and whether that counts as solved."""
+    """A grader's verdict: the reward in [0, 1], and whether the task counts as solved."""
 
     reward: float
     right: bool
     answer: str = ""
-    """What the grader read as the answer; empty when it found none."""
+    """What the grader read as the answer; empty if it found none."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -193,9 +192,9 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One play of one task. A failed one has `error` and no grade, and counts nowhere as wrong.
+    """One play of one task. A failed one has `error` and no grade, and never counts as wrong.
 
-    One that has `error` and a grade overflowed by what the team said, and is wrong.
+    One with `error` and a grade is wrong: the team's own messages overflowed a prompt.
     """
 
     task_id: str
@@ -214,7 +213,7 @@ class Episode:
 
     @property
     def overflowed(self) -> bool:
-        """Whether what the team said made a prompt too long."""
+        """True if the team's own messages made a prompt too long."""
         return self.error is not None and self.grade is not None
 
     @property
