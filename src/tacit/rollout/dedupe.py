@@ -1,43 +1,33 @@
-"""Equal requests computed once: what episodes of a group ask alike, such as a draft.
+"""Computes equal requests once, such as a draft that all episodes of a group ask for.
 
-For training, where a group plays one task many times. Not covered: answers of APIs, which have a
-cache of their own on disk (`api/cache.py`).
+For training, where a group plays one task many times. Not covered: API answers, which are cached on
+disk (`api/cache.py`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Hashable
+from weakref import WeakValueDictionary
 
 from tacit.engine.base import Completion, Engine, Request
 from tacit.types import ChatMessage
 
 
 class KeyedLock:
-    """Lets one in at a time for the same key."""
+    """One lock per key, which exists only while somebody holds it or waits for it."""
 
     def __init__(self) -> None:
-        self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def alone(self, key: Hashable) -> AsyncIterator[None]:
-        lock, waiting = self._locks.get(key, (asyncio.Lock(), 0))
-        self._locks[key] = lock, waiting + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            waiting = self._locks[key][1] - 1
-            self._locks[key] = lock, waiting
-            if not waiting:
-                del self._locks[key]
+    def alone(self, key: Hashable) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
 
 
 class Once:
-    """Another engine, asked no more than once for the same until it is told to `forget`.
+    """Wraps an engine, and answers equal requests from memory until `forget`.
 
-    The same: greedy, or drawn with the same seed; and while it is kept, from the same weights.
-    Every asker is told the whole usage, as if the answer had been generated for it: a team that is
-    deployed pays for it each time.
+    Requests are equal if they have the same prompt and sampling, and the same seed unless greedy.
+    Call `forget` whenever the weights change. Every caller gets the full usage, as if its answer
+    had been generated for it: a deployed team pays for it each time.
     """
 
     def __init__(self, engine: Engine) -> None:
