@@ -1,9 +1,9 @@
 """Advantages: how much better an episode did than the others of its group.
 
-A group is the episodes of one task in which one role spoke, each episode once. Numbers only. Not
+A group here is the episodes of one task in which one role spoke. Pure functions of numbers. Not
 covered: which episodes form a group, and which rows of the batch an advantage goes to.
 
-A group of one, or of equal rewards, gives exactly 0: equality is tested on the rewards themselves,
+A group of one, or of equal rewards, gives exactly 0. Equality is tested on the rewards themselves,
 because the mean of equal floats can differ from them in the last bit.
 """
 
@@ -17,10 +17,8 @@ STD_FLOOR = 0.1
 be blown up to unit variance in a group that differs in nothing else."""
 
 Advantages = tuple[float, ...]
-
-
 Rewards = Sequence[RewardParts]
-"""Of one (task, role), one for each episode in which the role spoke."""
+"""One per episode of a group."""
 
 
 class Difficulty(StrEnum):
@@ -30,7 +28,7 @@ class Difficulty(StrEnum):
 
 
 def difficulty(task_rewards: Sequence[float]) -> Difficulty:
-    """Whether a group can teach how to solve its task: on r alone, since a cost differs anyway."""
+    """Judged by the task reward alone, since costs nearly always differ."""
     if not _all_equal(task_rewards):
         return Difficulty.MIXED
     solved = bool(task_rewards) and task_rewards[0] >= 0.5
@@ -65,17 +63,17 @@ def rloo(groups: Sequence[Rewards]) -> list[Advantages]:
 
 
 def gdpo(groups: Sequence[Rewards]) -> list[Advantages]:
-    """Each part normalised apart, then summed (GDPO, arXiv 2601.05242).
+    """Each part of the reward normalised by itself, then summed (GDPO, arXiv 2601.05242).
 
     A gated part is normalised among the episodes that pay it (g > 0) and is 0 for the others, so
-    that a failure is not praised for having paid nothing. The paper's last step, rescaling over the
-    batch, is left out: it would undo the floor on the std.
+    that a failure is not rewarded for having paid nothing. The paper's last step, rescaling over
+    the batch, is left out: it would undo the floor on the std.
     """
     return [_sum_of_parts(group) for group in groups]
 
 
 def batch(groups: Sequence[Rewards]) -> list[Advantages]:
-    """One mean and std for all groups: the ablation that Dr. MAS (arXiv 2602.08847) warns of."""
+    """One mean and std for all groups: the ablation that Dr. MAS (arXiv 2602.08847) warns about."""
     everyone = iter(normalised([reward for group in groups for reward in totals(group)]))
     return [tuple(next(everyone) for _ in group) for group in groups]
 
@@ -90,28 +88,23 @@ ESTIMATORS: dict[str, Callable[[Sequence[Rewards]], list[Advantages]]] = {
 
 
 def totals(group: Rewards) -> list[float]:
-    return [part.total for part in group]
+    return [reward.total for reward in group]
 
 
 def _sum_of_parts(group: Rewards) -> Advantages:
     if not group:
         return ()
-    free, gates = [1.0] * len(group), [part.gate for part in group]
-    apart = [_normalised_among([part.task for part in group], free)]
-    apart += [
-        _normalised_among([-part.charged[name] for part in group], gates)
-        for name in group[0].charged
-    ]
-    apart += [
-        _normalised_among([part.raw.user[name] for part in group], free)
-        for name in group[0].raw.user
-    ]
-    return tuple(sum(values) for values in zip(*apart, strict=True))
+    parts = [normalised([reward.task for reward in group])]
+    for name in group[0].charged:
+        parts.append(_among_paying([-reward.charged[name] for reward in group], group))
+    for name in group[0].raw.user:
+        parts.append(normalised([reward.raw.user[name] for reward in group]))
+    return tuple(sum(values) for values in zip(*parts, strict=True))
 
 
-def _normalised_among(values: Sequence[float], gates: Sequence[float]) -> Advantages:
-    paying = iter(normalised([v for v, g in zip(values, gates, strict=True) if g > 0]))
-    return tuple(next(paying) if g > 0 else 0.0 for g in gates)
+def _among_paying(values: Sequence[float], group: Rewards) -> Advantages:
+    paying = iter(normalised([v for v, r in zip(values, group, strict=True) if r.gate > 0]))
+    return tuple(next(paying) if reward.gate > 0 else 0.0 for reward in group)
 
 
 def _centred(rewards: Sequence[float]) -> Advantages:

@@ -1,6 +1,6 @@
-"""The rows of a training batch, and cutting them into microbatches by tokens.
+"""The rows of a training batch, and how they are cut into microbatches by tokens.
 
-A row is one trained call. Rows whose ratio or whose silence is computed together stay together.
+A row is one call of a trained agent. Rows that share a ratio or a marker stay together.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -10,9 +10,9 @@ from itertools import pairwise
 from tacit.silence import Ids
 
 LEAST_SHARED = 16
-"""Tokens that prompts must have in common, unless they are equal, to be computed once."""
+"""Shortest common beginning of two different prompts that is computed only once."""
 SPREAD = 4
-"""How many times a microbatch's tokens attention may work on: each message's whole prompt."""
+"""Bound on what attention reads, each message's whole prompt, in units of a microbatch's tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +25,11 @@ class Row:
     engine_logprobs: tuple[float, ...]
     advantage: float
     sequence: int
-    """Rows of one number share a GSPO ratio."""
+    """Rows with the same number share a GSPO ratio."""
     weight: float = 1.0
     silent: bool = False
     marker: Ids = ()
-    """The silence marker, where the message was drawn given that it is not silence."""
+    """The silence marker if the message was drawn given that it is not silence, else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Bundle:
 
     rows: tuple[Row, ...]
     height: int
-    """How many messages that makes, markers included."""
+    """Number of messages, markers included."""
     width: int
-    """Longest prompt plus output among them."""
+    """Length of the longest prompt plus output."""
     tokens: int
-    """Of all of them, what prompts have in common counted once."""
+    """Total length, counting what prompts have in common once."""
     spread: int
-    """Of all of them, each with its whole prompt: what attention works on."""
+    """Total length, counting each message with its whole prompt."""
 
     @property
     def prompt(self) -> Ids:
@@ -52,12 +52,12 @@ class Bundle:
 
 
 def markers(rows: Iterable[Row]) -> list[tuple[Ids, Ids]]:
-    """The (prompt, marker) pairs that must be scored to know rows given speech, once each."""
+    """The distinct (prompt, marker) pairs that must be scored along with the rows."""
     return list(dict.fromkeys((row.prompt_ids, row.marker) for row in rows if row.marker))
 
 
 def bundle(rows: Sequence[Row]) -> list[Bundle]:
-    """The connected groups of rows: those that share a sequence or a choice to speak."""
+    """The connected components of rows that share a sequence, or a prompt and marker."""
     parent: dict[Hashable, Hashable] = {}
 
     def root(key: Hashable) -> Hashable:
@@ -85,10 +85,10 @@ def _bundle(rows: Sequence[Row]) -> Bundle:
 def microbatches(
     bundles: Iterable[Bundle], tokens: int, *, padded: bool = True
 ) -> list[list[Bundle]]:
-    """Bundles in pieces of about so many tokens at most; a bundle is never cut.
+    """Pieces of at most about `tokens` tokens; a bundle is never cut.
 
-    Padded ones stand beside those of like width, and count as long as the longest. Others stand
-    beside those whose prompts begin alike, which counts once, up to SPREAD times as many in all.
+    Padded bundles are sorted by width and count as wide as the widest of their piece. Others are
+    sorted so that common beginnings of prompts, which count once, are next to each other.
     """
     cut: list[list[Bundle]] = []
     room = spread = 0
@@ -105,13 +105,13 @@ def microbatches(
 
 
 def size_of(bundles: Iterable[Bundle], *, padded: bool = True) -> int:
-    """What these take of a microbatch's tokens."""
+    """Tokens that the bundles count for in one microbatch."""
     ordered = _ordered(bundles, padded)
     return sum(_size(one, ordered[:place], padded) for place, one in enumerate(ordered))
 
 
 def _ordered(bundles: Iterable[Bundle], padded: bool) -> list[Bundle]:
-    return _widest_first(bundles) if padded else _alike(bundles)
+    return sorted(bundles, key=lambda one: -one.width) if padded else _alike(bundles)
 
 
 def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
@@ -120,12 +120,8 @@ def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
     return one.tokens - (counted_once(beside[-1].prompt, one.prompt) if beside else 0)
 
 
-def _widest_first(bundles: Iterable[Bundle]) -> list[Bundle]:
-    return sorted(bundles, key=lambda one: -one.width)
-
-
 def _alike(bundles: Iterable[Bundle]) -> list[Bundle]:
-    """Those with half a prompt in common beside each other, else by width: a CPU pads to it."""
+    """Groups with half a prompt in common, widest first: the CPU pads each to its width."""
     ordered = sorted(bundles, key=lambda one: (one.prompt, -one.width))
     alike = [ordered[:1]]
     for before, one in pairwise(ordered):
@@ -138,21 +134,17 @@ def _alike(bundles: Iterable[Bundle]) -> list[Bundle]:
     return [one for some in alike for one in some]
 
 
-def _families(bundles: Iterable[Bundle]) -> list[list[Bundle]]:
-    found: dict[Ids, list[Bundle]] = {}
-    for one in bundles:
-        found.setdefault(one.prompt, []).append(one)
-    return list(found.values())
-
-
 def split(bundles: Sequence[Bundle], parts: int) -> list[list[Bundle]]:
-    """Mini-batches of as equal size as may be, for several updates on one batch.
+    """Mini-batches of about equal size, for several updates on one batch.
 
-    Those of one prompt stay together where the sizes then differ by no more than a tenth: a group's
-    advantages add up to nothing in its mini-batch, and its prompt is computed once.
+    Bundles of one prompt stay together unless sizes would then differ by more than a tenth: the
+    advantages of a group then sum to 0 in its mini-batch, and its prompt is computed once.
     """
+    families: dict[Ids, list[Bundle]] = {}
+    for one in bundles:
+        families.setdefault(one.prompt, []).append(one)
     dealt: list[list[Bundle]] = [[] for _ in range(parts)]
-    for family in sorted(_families(bundles), key=lambda some: -len(some)):
+    for family in sorted(families.values(), key=lambda some: -len(some)):
         min(dealt, key=len).extend(family)
     sizes = [len(some) for some in dealt]
     if max(sizes) - min(sizes) > max(1, len(bundles) // parts // 10):
@@ -161,7 +153,7 @@ def split(bundles: Sequence[Bundle], parts: int) -> list[list[Bundle]]:
 
 
 def in_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens from the first on that are the same."""
+    """Length of the common beginning."""
     if one == other:
         return len(one)
     pairs = enumerate(zip(one, other, strict=False))
@@ -169,6 +161,6 @@ def in_common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def counted_once(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens that prompts beside each other, in dictionary order, need not have computed twice."""
+    """Tokens that need not be computed twice for two prompts next to each other in sorted order."""
     same = in_common(one, other)
     return same if same >= LEAST_SHARED or same == len(one) == len(other) else 0

@@ -1,8 +1,8 @@
-"""Checkpoints: safetensors and JSON, written whole or not at all; best and last are kept.
+"""Checkpoints: safetensors and JSON, written completely or not at all; best and last are kept.
 
-A checkpoint is a folder `step-000123` with one weights and one optimiser file per policy and a
-`state.json` that names each file's hash. It is made beside its place and renamed into it, so a run
-killed at any moment finds only whole ones.
+A checkpoint is a folder `step-000123` with a weights file and an optimiser file per policy, and a
+`state.json` with the hash of each. It is written under another name and then renamed, so that a run
+killed at any moment finds only complete ones.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ from tacit.run.folder import write_atomically
 
 POINTERS = ("last", "best")
 CONTENT = "content"
-"""Whose optimiser it is that is saved."""
+"""Prefix of the optimiser's tensors."""
 ASIDE = ".aside"
-"""Ends the name of a checkpoint that is being replaced by another of its step."""
+"""Suffix of a checkpoint that is being replaced by another one of the same step."""
 
 
 class Checkpoints:
-    """The `checkpoints/` of one run."""
+    """The `checkpoints/` folder of a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, step: int, state: Mapping[str, Any], updaters: Mapping[str, Updater]) -> None:
-        """Write a whole checkpoint, then point `last` at it."""
+        """Write a checkpoint, then point `last` at it."""
         name = f"step-{step:06d}"
         making = self.folder / f".{name}.{os.getpid()}"
         try:
@@ -54,15 +54,17 @@ class Checkpoints:
             write_atomically(making / "state.json", text.encode())
             self._put(making, name)
             self.point("last", step)
-        except (OSError, SafetensorError) as error:  # the latter is how a full disk is told
+        except (OSError, SafetensorError) as error:  # SafetensorError if the disk is full
             shutil.rmtree(making, ignore_errors=True)
+            last = self.step("last")
+            kept = "its start" if last is None else f"the one of step {last}"
             raise RunError(
                 f"could not save the checkpoint of step {step} ({error}); "
-                f"the run can go on from {self._kept()}"
+                f"the run can go on from {kept}"
             ) from error
 
     def _put(self, made: Path, name: str) -> None:
-        """Rename a checkpoint into its place. One of the same step stays until that is done."""
+        """Rename a checkpoint into place; an old one of the same step is kept until then."""
         place, aside = self.folder / name, self.folder / f".{name}{ASIDE}"
         if place.exists():
             place.rename(aside)
@@ -70,7 +72,7 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
     def point(self, which: str, step: int) -> None:
-        """Make `best` or `last` name a step, and drop checkpoints that neither names."""
+        """Point `best` or `last` at a step, and delete checkpoints that neither points at."""
         write_atomically(self.folder / f"{which}.json", json.dumps({"step": step}).encode())
         kept = {self.step(pointer) for pointer in POINTERS}
         for path in self.folder.glob("step-*"):
@@ -78,13 +80,13 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
     def step(self, which: str) -> int | None:
-        """The step that `best` or `last` names, or None where there is none yet."""
+        """The step that `best` or `last` points at, or None."""
         path = self.folder / f"{which}.json"
         with reading(path):
             return int(json.loads(path.read_text())["step"]) if path.exists() else None
 
     def state(self, step: int) -> dict[str, Any]:
-        """Everything but weights; every file of the checkpoint is checked against its hash."""
+        """Everything but the weights, after checking every file against its hash."""
         folder = self.folder / f"step-{step:06d}"
         with reading(folder):
             state: dict[str, Any] = json.loads((folder / "state.json").read_text())
@@ -96,12 +98,12 @@ class Checkpoints:
         return state
 
     def load_policy(self, step: int, policy: Policy) -> None:
-        """Put the weights of a checkpoint in place."""
+        """Restore the weights of one policy."""
         path = self.folder / f"step-{step:06d}" / f"policy-{policy.name}.safetensors"
         policy.load(_read(path), str(path))
 
     def load(self, step: int, updaters: Mapping[str, Updater]) -> dict[str, Any]:
-        """Restore weights and optimisers, and return the rest of the state."""
+        """Restore weights and optimisers; return the rest of the state."""
         state, folder = self.state(step), self.folder / f"step-{step:06d}"
         with reading(folder):
             taken = {name: int(state["taken"][name]) for name in updaters}
@@ -115,7 +117,7 @@ class Checkpoints:
         return state
 
     def sweep(self) -> None:
-        """Remove what an interrupted save left half made, and put back what it took away."""
+        """Remove what an interrupted save left behind, and put back what it had moved aside."""
         for path in self.folder.glob(f".step-*{ASIDE}"):
             place = self.folder / path.name.removeprefix(".").removesuffix(ASIDE)
             if not place.exists():
@@ -126,14 +128,10 @@ class Checkpoints:
             for path in self.folder.glob(f".{pointer}.json.*"):
                 path.unlink()
 
-    def _kept(self) -> str:
-        step = self.step("last")
-        return "its start" if step is None else f"the one of step {step}"
-
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Inside, what a file holds is taken apart; where it holds something else, that is said."""
+    """Turns the errors of reading malformed data into a RunError that names the file."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
@@ -175,6 +173,6 @@ def _restore_optimizer(updater: Updater, tensors: Mapping[str, torch.Tensor]) ->
     updater.optimizer.state.clear()
     for full, value in tensors.items():
         which, name, key = full.split("|")
-        if which == CONTENT:  # older checkpoints hold an optimiser of the choice as well
+        if which == CONTENT:  # older checkpoints also hold an optimiser of the choice
             weight = updater.policy.parameters[name]
             updater.optimizer.state[weight][key] = value.to(weight.device)

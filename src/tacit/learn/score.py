@@ -1,4 +1,4 @@
-"""Log-probabilities of sampled tokens under a model; `engine/forward.py` computes them."""
+"""Log-probabilities of sampled tokens under a model, computed by `engine/forward.py`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tacit.engine.load import on_device
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """Of B messages, padded to the longest, T tokens."""
+    """B messages, padded to the longest of T tokens."""
 
     logprobs_BT: Tensor
     entropy_BT: Tensor
@@ -25,7 +25,7 @@ class Scores:
 
 
 def score(module: Any, messages: Sequence[tuple[Ids, Ids]]) -> Scores:
-    """Score each (prompt ids, output ids). Gradients flow unless the caller turned them off."""
+    """Score each (prompt ids, output ids). Differentiable."""
     with on_device(module):
         logprobs_N, entropy_N = forward_of(module).score(messages)
         device, lengths = logprobs_N.device, [len(output) for _, output in messages]

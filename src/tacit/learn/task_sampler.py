@@ -1,4 +1,4 @@
-"""Which tasks a step plays: every task once an epoch, in an order of its own, from any position."""
+"""Chooses the tasks of a step: every task once per epoch, in an order that differs by epoch."""
 
 import hashlib
 from collections.abc import Collection, Sequence
@@ -11,11 +11,11 @@ class TaskSampler:
         self.tasks = tasks
         self.seed = seed
         self.position = position
-        """How many tasks were taken so far: all that a checkpoint needs to keep."""
+        """Tasks taken so far; all that a checkpoint needs to keep."""
         self._order: tuple[int, list[Task]] = (-1, [])
 
     def take(self, count: int, besides: Collection[str] = ()) -> list[Task]:
-        """The next tasks, none of them twice or among `besides`; fewer where there are no more."""
+        """The next distinct tasks that are not in `besides`; fewer if there are not enough."""
         taken: dict[str, Task] = {}
         while len(taken) < min(count, len(self.tasks) - len(besides)):
             epoch, place = divmod(self.position, len(self.tasks))
@@ -26,9 +26,10 @@ class TaskSampler:
         return list(taken.values())
 
     def _epoch(self, epoch: int) -> list[Task]:
-        if self._order[0] != epoch:
-            self._order = (epoch, sorted(self.tasks, key=lambda task: self._key(epoch, task)))
-        return self._order[1]
+        def key(task: Task) -> bytes:
+            name = f"{self.seed}/{epoch}/{task.id}"
+            return hashlib.blake2b(name.encode(), digest_size=8).digest()
 
-    def _key(self, epoch: int, task: Task) -> bytes:
-        return hashlib.blake2b(f"{self.seed}/{epoch}/{task.id}".encode(), digest_size=8).digest()
+        if self._order[0] != epoch:
+            self._order = (epoch, sorted(self.tasks, key=key))
+        return self._order[1]

@@ -1,4 +1,4 @@
-"""Sending metrics to trackers. One that fails while training is left out; at start it must work."""
+"""Sends metrics to trackers. They must work at the start; one that fails later is dropped."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,30 +15,29 @@ class Tracker(Protocol):
     def close(self) -> None: ...
 
 
-class Trackio:
-    def __init__(self, name: str, folder: str, config: Mapping[str, Any]) -> None:
-        import trackio
+class Hosted:
+    """A run of wandb, or of trackio, which has the same interface."""
 
-        self._run = trackio.init(project="tacit", name=name, config=dict(config))
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class Wandb:
-    def __init__(self, name: str, folder: str, config: Mapping[str, Any]) -> None:
-        import wandb
-
-        self._run = wandb.init(project="tacit", name=name, dir=folder, config=dict(config))
+    def __init__(self, run: Any) -> None:
+        self._run = run
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
         self._run.finish()
+
+
+def open_trackio(name: str, folder: str, config: Mapping[str, Any]) -> Tracker:
+    import trackio
+
+    return Hosted(trackio.init(project="tacit", name=name, config=dict(config)))
+
+
+def open_wandb(name: str, folder: str, config: Mapping[str, Any]) -> Tracker:
+    import wandb
+
+    return Hosted(wandb.init(project="tacit", name=name, dir=folder, config=dict(config)))
 
 
 class TensorBoard:
@@ -56,15 +55,15 @@ class TensorBoard:
 
 
 TRACKERS: dict[str, Callable[[str, str, Mapping[str, Any]], Tracker]] = {
-    "trackio": Trackio,
-    "wandb": Wandb,
+    "trackio": open_trackio,
+    "wandb": open_wandb,
     "tensorboard": TensorBoard,
 }
 EXTRAS = {"trackio": "track", "wandb": "wandb", "tensorboard": "tensorboard"}
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse a tracker that is unknown or not installed, before anything is written."""
+    """Refuse unknown or missing trackers before anything is written."""
     for name in names:
         lookup("tracker", name, TRACKERS)
         if name in EXTRAS and find_spec(name) is None:

@@ -1,4 +1,4 @@
-"""Trained weights out of a run folder: a team that plays with them, a run that begins with them."""
+"""Loads trained weights from a run folder, to play with them or to start another run from them."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -16,15 +16,15 @@ from tacit.run.folder import RunFolder
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One checkpoint of some run."""
+    """One checkpoint of a run."""
 
     checkpoints: Path
     step: int
 
     @classmethod
     def find(cls, text: str | Path) -> "Weights":
-        """`RUN` (its best, or its last where none is best), `RUN:best`, `RUN:last`, or the folder
-        of a checkpoint."""
+        """From `RUN` (its best checkpoint if there is one, else its last), `RUN:best`, `RUN:last`,
+        or the folder of a checkpoint."""
         place, _, which = str(text).rpartition(":")
         if which not in POINTERS or Path(text).exists():
             place, which = str(text), ""
@@ -46,7 +46,7 @@ class Weights:
         return self.checkpoints / f"step-{self.step:06d}"
 
     def check(self, config: Config, team: TeamConfig) -> None:
-        """Refuse, before a model loads, weights that a run's policies cannot begin with."""
+        """Refuse, before a model loads, weights that do not fit the run's policies."""
         for name in {*policy_names(config, team).values()}:
             if not (self.folder / f"policy-{name}.safetensors").exists():
                 raise ConfigError(
@@ -73,7 +73,7 @@ class Weights:
     async def put_into(
         self, policies: Iterable[Policy], engines: Iterable[TrainedEngine], *, version: int
     ) -> None:
-        """Let policies and their engines go on with these weights."""
+        """Load the weights into policies, and let their engines serve them."""
         checkpoints = Checkpoints(self.checkpoints)
         checkpoints.state(self.step)
         for policy in policies:
@@ -90,9 +90,9 @@ async def open_trained(
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
 ) -> AsyncIterator[Assembly]:
-    """Open a run's team with the weights of its best checkpoint, or its last where none is best.
+    """Open a run's team with the weights of its best checkpoint, or else its last.
 
-    No task is read. `given` speaks for its roles instead of their own models.
+    No tasks are read. Engines in `given` replace the models of their roles.
     """
     if config.team is None:
         raise ConfigError(f"`{folder}` has no `team:`")
@@ -110,12 +110,12 @@ def _step(folder: Path) -> int:
 
 
 def _shape(policy: PolicyConfig) -> dict[str, object]:
-    """What saved weights must agree in to mean the same."""
+    """The settings in which two runs must agree to exchange weights."""
     return policy.model_dump(exclude={"share"}) if policy.kind == "lora" else {"kind": "full"}
 
 
 def _bases(config: Config, team: TeamConfig) -> dict[str, str]:
-    """Policy → the name of its base model's folder, which may have moved since."""
+    """Policy → the folder name of its base model; the folder may have moved since."""
     return {
         name: Path(config.model_named(team.agents[role].model).path).name
         for role, name in policy_names(config, team).items()

@@ -1,14 +1,14 @@
 """The exact probability of silence, and a message's probability given that it is not silence.
 
-Silence is the marker's ids m_1 … m_{n−1} and then m_n, any token at which the engine stops, so that
-π(m_n) is the sum over them. P_j = Π_{i>j} π(m_i | prompt, m_<i) is the chance of completing silence
-after its first j ids, so P_0 = π(silence). Given that silence is not completed,
+Silence is the marker's ids m_1 … m_{n−1} followed by m_n, which stands for any token at which the
+engine stops; π(m_n) is the sum over them. P_j = Π_{i>j} π(m_i | prompt, m_<i) is the probability of
+completing silence after its first j ids, so P_0 = π(silence). Given that silence is not completed,
 
     q(m_{j+1}) = π(m_{j+1})·(1 − P_{j+1})/(1 − P_j),   any other token: q = π/(1 − P_j),
 
 and tokens after the message has left the marker keep q = π. So log q(y) = log π(y) − log(1 − P_0)
-for every message y that is not silence. This is `log_shift`; engines draw from q with it, and the
-trainer takes log q with it (`conditioned_logprobs`).
+for every message y that is not silence. `log_shift` is this formula; engines use it to draw from q,
+and the trainer to compute log q (`conditioned_logprobs`).
 """
 
 import math
@@ -34,33 +34,32 @@ def log_shift(log_rest: Sequence[Any], j: int, *, follows: bool) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SilenceOdds:
-    """What the model makes of silence after one prompt."""
+    """The probability of silence after one prompt, token by token."""
 
     marker: tuple[int, ...]
     """m_1 … m_{n−1}."""
     ends: tuple[int, ...]
-    """What m_n may be."""
+    """The ids that m_n stands for."""
     logprobs: tuple[float, ...]
-    """log π(m_{j+1} | prompt, m_1 … m_j), for j = 0 … n−1; the last is that of any end."""
+    """log π(m_{j+1} | prompt, m_1 … m_j) for j = 0 … n−1; the last is summed over the ends."""
     end_logprobs: tuple[float, ...]
-    """Each end's own, after the marker."""
+    """log π of each end after the marker."""
     log_rest: tuple[float, ...]
-    """log(1 − P_j), for j = 0 … n; the last is −∞."""
+    """log(1 − P_j) for j = 0 … n; the last is −∞."""
 
     @property
     def logprob(self) -> float:
         return math.fsum(self.logprobs)
 
     def silent(self, uniform: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Silence as the model would write it, and its log π: the end is drawn among the ends."""
+        """The ids of silence and their log π; `uniform` draws which of the ends comes last."""
         end, left = 0, uniform * math.exp(self.logprobs[-1])
         while end + 1 < len(self.ends) and (left := left - math.exp(self.end_logprobs[end])) >= 0.0:
             end += 1
-        logprobs = (*self.logprobs[:-1], self.end_logprobs[end])
-        return (*self.marker, self.ends[end]), logprobs
+        return (*self.marker, self.ends[end]), (*self.logprobs[:-1], self.end_logprobs[end])
 
     def log_q_marker(self, j: int) -> float:
-        """log q of going on with the marker after its first j ids."""
+        """log q of the marker's next id after its first j."""
         shifted: float = self.logprobs[j] + log_shift(self.log_rest, j, follows=True)
         return shifted
 
@@ -68,10 +67,10 @@ class SilenceOdds:
 def silence_odds(
     logp_SNV: Tensor, marker: tuple[int, ...], ends: Sequence[int]
 ) -> list[SilenceOdds]:
-    """After each of S prompts, from the distributions at which m_1, m_2, … m_n would be drawn.
+    """Odds after each of S prompts, from the distributions over m_1, m_2, … m_n.
 
     1 − P_j is summed from what is *not* silence, (1 − π_j) + π_j·(1 − P_{j+1}), so that it stays
-    exact where silence is all but certain.
+    exact when silence is all but certain.
     """
     place_N = torch.arange(len(marker), device=logp_SNV.device)
     marker_N = torch.tensor(marker, dtype=torch.int64, device=logp_SNV.device)
@@ -81,12 +80,8 @@ def silence_odds(
     others_SNV = logp_SNV.clone()
     others_SNV[:, place_N, marker_N] = -torch.inf
     others_SNV[:, -1, ends_E] = -torch.inf
-    return [
-        _odds(marker, tuple(ends), *known)
-        for known in zip(
-            logprobs_SN, end_logprobs_SE, others_SNV.logsumexp(-1).tolist(), strict=True
-        )
-    ]
+    known = zip(logprobs_SN, end_logprobs_SE, others_SNV.logsumexp(-1).tolist(), strict=True)
+    return [_odds(marker, tuple(ends), *one) for one in known]
 
 
 def marker_odds(
@@ -95,10 +90,10 @@ def marker_odds(
     marker: tuple[int, ...],
     ends: tuple[int, ...],
 ) -> SilenceOdds:
-    """From silence's own log-probabilities, where those of the other tokens are not known.
+    """Odds from silence's own log-probabilities, if those of other tokens are not known.
 
-    1 − P_j is then no finer than they are: a token that is certain to single precision counts as
-    leaving LEAST_REST to the others.
+    1 − P_j is then limited by single precision: a token of probability 1 leaves LEAST_REST to the
+    others.
     """
     others = [log_others(logprob) for logprob in (*logprobs, _log_sum(end_logprobs))]
     return _odds(marker, ends, logprobs, end_logprobs, others)
@@ -112,9 +107,9 @@ def log_others(logprob: float) -> float:
 def along_marker(
     ids: Sequence[int], logprobs: Sequence[float], odds: SilenceOdds, *, spoken: bool
 ) -> tuple[float, ...]:
-    """A drawn message's log π, taken from the odds as far as it follows the marker.
+    """The log π of a message, taken from the odds for as long as it follows the marker.
 
-    `spoken` makes it log q, that of a message drawn given that it is not silence.
+    With `spoken`, log q instead: that of a message drawn given that it is not silence.
     """
     known = list(logprobs)
     for j, (token, marker) in enumerate(zip(ids, (*odds.marker, None), strict=False)):
@@ -126,7 +121,7 @@ def along_marker(
 
 
 def condition_on_speech(logp_V: Tensor, odds: SilenceOdds, j: int) -> None:
-    """Turn log π into log q, in place, where the output so far is the marker's first j ids."""
+    """Turn log π into log q in place, after an output of the marker's first j ids."""
     logp_V += log_shift(odds.log_rest, j, follows=False)
     aimed = [odds.marker[j]] if j < len(odds.marker) else list(odds.ends)
     logp_V[aimed] = odds.log_q_marker(j)
@@ -139,7 +134,7 @@ def _odds(
     end_logprobs: Sequence[float],
     others: Sequence[float],
 ) -> SilenceOdds:
-    """`others`: log(1 − π) of each of silence's n ids."""
+    """`others` holds log(1 − π) of each of silence's n ids."""
     every = (*logprobs, _log_sum(end_logprobs))
     rest = [-math.inf]
     for logprob, other in zip(reversed(every), reversed(others), strict=True):
@@ -158,7 +153,7 @@ def _logaddexp(a: float, b: float) -> float:
 
 def log_not_silent(log_p: Tensor) -> Tensor:
     """log(1 − p) from log p, accurate at both ends."""
-    # The bound holds for the value alone: a gradient of 0 would leave a choice lost for ever.
+    # Clamp the value but not the gradient: with gradient 0 the choice could never come back.
     x = log_p + (log_p.clamp(max=LARGEST_LOG_P) - log_p).detach()
     near_one = x > -0.6931471805599453
     return torch.where(near_one, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
@@ -170,14 +165,14 @@ def silence_logit(log_p: Tensor) -> Tensor:
 
 
 def spelled(marker_ids: Sequence[int], ends: Sequence[int]) -> list[tuple[int, ...]]:
-    """Silence with each of the ends: what must be scored to know π(silence)."""
+    """Silence with each of the ends; π(silence) is the sum over these."""
     return [(*marker_ids[:-1], end) for end in ends]
 
 
 def any_end(logprobs_XM: Tensor, ends: int) -> Tensor:
-    """From the scores of C choices, each `spelled` with so many ends: [C, M], the last of any end.
+    """Merge the scores of C choices, each `spelled` with every end, into [C, M].
 
-    A row sums to log π(silence).
+    The last column is summed over the ends, so that a row sums to log π(silence).
     """
     if ends == 1 or not len(logprobs_XM):
         return logprobs_XM
@@ -186,10 +181,10 @@ def any_end(logprobs_XM: Tensor, ends: int) -> Tensor:
 
 
 def shared_prefix(output_ids: Sequence[int], marker_ids: Sequence[int]) -> int:
-    """How many tokens a spoken message has in common with the marker before it leaves it."""
+    """The number of leading tokens that a spoken message shares with the marker."""
     pairs = enumerate(zip(output_ids, marker_ids, strict=False))
     shared = next((n for n, (a, b) in pairs if a != b), min(len(output_ids), len(marker_ids)))
-    if shared == len(marker_ids):  # with another end it could not have been drawn either
+    if shared == len(marker_ids):
         raise ValueError("the message is the silence marker itself: it was not drawn given speech")
     return shared
 
@@ -199,7 +194,7 @@ def conditioned_logprobs(
 ) -> Tensor:
     """log q of each token of spoken messages; a row sums to log π(y) − log(1 − p). Differentiable.
 
-    `shared_B` is each row's `shared_prefix`: where its message leaves the marker.
+    `shared_B` is the `shared_prefix` of each row.
     """
     log_p_BM = marker_logprobs_BM.flip(-1).cumsum(-1).flip(-1)
     rest_MB = [*log_not_silent(log_p_BM).unbind(-1), torch.zeros_like(log_p_BM[:, 0])]

@@ -1,6 +1,6 @@
-"""`floor`: neither choice is drawn with less than a floor's probability; advantages are weighted.
+"""`floor`: each choice is sampled with at least the floor's probability; advantages are reweighted.
 
-For teams in which several agents choose, or one agent several times. The estimator is ours.
+For teams in which several agents choose, or one agent chooses several times. The estimator is ours.
 """
 
 from math import exp, prod
@@ -14,7 +14,7 @@ class Floor(Silence):
     choice = Choice.FLOOR
 
     def likelihood(self, episode: Episode) -> float:
-        """Product of π/b over its choices."""
+        """Product of π/b over the choices."""
         return prod(self._ratio(call) for call in episode.calls if call.policy and _floored(call))
 
     def weight(self, call: Call) -> float:
@@ -22,8 +22,7 @@ class Floor(Silence):
         return min(2.0, self._ratio(call)) if _floored(call) else 1.0
 
     def logprobs(self, call: Call) -> tuple[float, ...]:
-        """Speech was drawn given that it is not silence, for which the weight makes up:
-        log π = log q + log(1 − p), as a whole."""
+        """log π = log q + log(1 − p) of the whole message, since speech was drawn from q."""
         if not _floored(call) or call.silent or call.silence_logprob is None:
             return call.logprobs
         first, *rest = call.logprobs
@@ -39,10 +38,10 @@ def _floored(call: Call) -> bool:
 
 
 def floored(p: float, floor: float) -> float:
-    """The probability of silence to sample with, at least `floor` from both ends."""
+    """The probability of silence to sample with, at least `floor` away from 0 and 1."""
     return min(max(p, floor), 1.0 - floor)
 
 
 def choice_ratio(p: float, sampled: float, silent: bool) -> float:
-    """π(choice)/b(choice), where the engine was silent with probability `sampled`."""
+    """π/b of a choice if the engine samples silence with probability `sampled`."""
     return p / sampled if silent else (1.0 - p) / (1.0 - sampled)
