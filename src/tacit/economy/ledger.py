@@ -1,4 +1,4 @@
-"""Who spent which tokens, and what they cost. Prices are per million; unknown is an error."""
+"""Tokens spent by each agent, and their price. A model without a price is an error."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,17 +12,20 @@ from tacit.errors import ConfigError
 from tacit.registry import did_you_mean
 from tacit.types import Call, Episode, Usage
 
+MALFORMED = (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a price table of the wrong shape can raise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Money per million tokens. Cached prompt tokens and reasoning may have prices of their own."""
+    """Money per million tokens."""
 
     input: float
     output: float
     cached: float | None = None
-    """Where not given: as `input`."""
+    """Of cached prompt tokens; by default the same as `input`."""
     reasoning: float | None = None
-    """Where not given: as `output`."""
+    """Of reasoning tokens; by default the same as `output`."""
 
     def of(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached
@@ -59,15 +62,7 @@ def load_prices(path: str | Path) -> PriceTable:
         day, currency = str(date.fromisoformat(str(tree["date"]))), str(tree.get("currency", "USD"))
     except OSError as error:
         raise ConfigError(f"prices: `{path}` cannot be read: {error.strerror}") from None
-    except (
-        yaml.YAMLError,
-        UnicodeDecodeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except MALFORMED as error:
         raise ConfigError(
             f"prices: `{path}` needs `date:` and `models:` with `input:` and `output:` "
             f"per million tokens ({' '.join(str(error).split())})"
@@ -90,19 +85,19 @@ class LedgerRow:
     model: str
     calls: int
     choices: int
-    """Calls in which it could have been silent."""
+    """Calls in which the agent could have been silent."""
     turns: int
     usage: Usage
     money: float | None
 
     @property
     def silence(self) -> float:
-        """Share of the calls that could have been silent in which nothing was said."""
+        """Silent calls as a share of those that could have been silent."""
         return (self.calls - self.turns) / max(1, self.choices)
 
 
 def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> list[LedgerRow]:
-    """Totals by agent and model, in the order in which they first spoke."""
+    """Totals by agent and model, in order of their first call."""
     calls: dict[tuple[str, str], list[Call]] = {}
     for episode in episodes:
         for call in episode.calls:

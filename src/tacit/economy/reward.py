@@ -1,18 +1,18 @@
 """The reward of the episodes of one group, in named parts: what solving pays, what talking costs.
 
-Numbers in, numbers out. Not covered: counting and pricing tokens (`ledger`), moving the multipliers
-(`budget`), turning rewards into advantages (`learn.advantage`).
+Pure functions of numbers. Not covered: counting and pricing tokens (`ledger`), moving the
+multipliers (`budget`), turning rewards into advantages (`learn.advantage`).
 
     x_i = λ_tok·T_i/B_tok + λ_turn·K_i/B_turn + λ_rep·ρ_i
-    c_i = x_i·min(1, cap / max_j x_j)          R_i = r_i − g_i·c_i (+ parts of the user's own)
+    c_i = x_i·min(1, cap / max_j x_j)          R_i = r_i − g_i·c_i (+ the user's own parts)
 
 Additive token, turn and repetition costs are Agent-GSPO's (arXiv 2510.22477, as summarised by third
-parties); budgets as units, the gate and the group-wise cap are ours. The cost is scaled, never
-clipped: clipped costs are equal, so nothing pushes them down while the multiplier goes on rising.
+parties); budgets as units, the gate and the group-wise cap are ours. The cap scales costs, and does
+not clip them: clipped costs would be equal, so nothing would push them down while λ keeps rising.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tacit.config import BudgetConfig, RewardConfig
@@ -21,7 +21,7 @@ from tacit.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeCost:
-    """What one episode earned and spent, raw.
+    """What one episode earned and spent, before prices.
 
     Example: EpisodeCost(reward=1.0, tokens=310, turns=2, repetition=0.05)
     """
@@ -32,9 +32,9 @@ class EpisodeCost:
     turns: float = 0.0
     repetition: float = 0.0
     money: float = 0.0
-    """What the calls cost, what receivers read included; only `priced` uses it."""
+    """Price of all calls, prompts included; only `priced` uses it."""
     user: Mapping[str, float] = field(default_factory=dict)
-    """Parts of the user's own, added to R ungated and uncapped."""
+    """The user's own parts, added to R without gate or cap."""
 
     def __post_init__(self) -> None:
         numbers = (self.tokens, self.turns, self.repetition, self.money, *self.user.values())
@@ -46,24 +46,24 @@ class EpisodeCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multipliers:
-    """λ of this step: tokens and turns from `budget`, repetition a constant."""
+    """λ of this step: tokens and turns from `budget`, repetition from the config."""
 
     tokens: float = 0.0
     turns: float = 0.0
     repetition: float = 0.0
     free: bool = False
-    """Nothing is charged, whatever the shape: the team warms up."""
+    """Charge nothing, whatever the shape: the run is in its warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardParts:
-    """One episode's reward, every part apart."""
+    """One episode's reward in its parts."""
 
     raw: EpisodeCost
     gate: float
-    """g: how much of the cost this episode pays."""
+    """g: the share of the cost that this episode pays."""
     charged: Mapping[str, float]
-    """tokens, turns, repetition: what each took off R, gate and cap applied."""
+    """What tokens, turns and repetition each take off R, after gate and cap."""
 
     @property
     def task(self) -> float:
@@ -76,7 +76,7 @@ class RewardParts:
 
 
 def mixture(outcomes: Sequence[tuple[float, RewardParts]]) -> RewardParts:
-    """Each part of R on average over outcomes, given with their probabilities."""
+    """The expectation of each part over outcomes given with their probabilities."""
 
     def mean(part: Callable[[RewardParts], float]) -> float:
         return sum(p * part(outcome) for p, outcome in outcomes)
@@ -102,9 +102,9 @@ def reward_group(
     reward: RewardConfig,
     budget: BudgetConfig,
 ) -> tuple[RewardParts, ...]:
-    """R of each episode of one group, in parts, both arms together where there are two.
+    """R of each episode of one group, in parts. Both arms go in together, to share one scale.
 
-    A budget may be missing where its λ is 0.
+    A budget may be missing if its λ is 0.
     """
     mean = sum(e.tokens for e in episodes) / len(episodes) if episodes else 0.0
     costs = [_costs(e, multipliers, reward, budget, mean) for e in episodes]
@@ -138,7 +138,7 @@ def _costs(
         return {"tokens": 0.0, "turns": 0.0, "repetition": 0.0}
 
     def share(name: str, multiplier: float) -> float:
-        """λ times what was spent in units of its budget."""
+        """λ times the amount spent in units of its budget."""
         if multiplier == 0:
             return 0.0
         if (limit := budget.limit(name)) is None:
@@ -158,7 +158,7 @@ def _costs(
 
 
 def _gates(rewards: Sequence[float], reward: RewardConfig) -> list[float]:
-    """An ungated cost teaches to fail fast: a failure pays by its brevity alone."""
+    """Without a gate the cheapest failure is the best one, which teaches to fail fast."""
     if reward.gate == "success":
         return list(rewards)
     if reward.gate == "group":
@@ -166,30 +166,19 @@ def _gates(rewards: Sequence[float], reward: RewardConfig) -> list[float]:
     return [1.0] * len(rewards)
 
 
-def repetition(messages: Sequence[str | Sequence[Hashable]], n: int = 4) -> float:
-    """ρ: the share of an episode's n-grams that were already said earlier in it.
-
-    Messages come in the order spoken, as text (its words count) or as token ids; n-grams do not
-    reach across messages. Silence is not a message.
-    """
-    seen: set[tuple[Hashable, ...]] = set()
-    total = repeated = 0
-    for message in messages:
-        units = message.split() if isinstance(message, str) else message
-        for start in range(len(units) - n + 1):
-            gram = tuple(units[start : start + n])
-            total += 1
-            repeated += gram in seen
-            seen.add(gram)
-    return repeated / total if total else 0.0
+def repetition(messages: Sequence[str], n: int = 4) -> float:
+    """ρ: the share of an episode's word n-grams that repeat earlier ones; none crosses messages."""
+    lines = [message.split() for message in messages]
+    grams = [tuple(words[i : i + n]) for words in lines for i in range(len(words) - n + 1)]
+    return (len(grams) - len(set(grams))) / len(grams) if grams else 0.0
 
 
-def overlong_penalty(tokens: int, limit: int, buffer: int, factor: float = 1.0) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), a part of the user's own kind.
+def overlong_penalty(tokens: int, limit: int, buffer: int) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13).
 
-    0 up to limit − buffer tokens, falling linearly to −factor at the limit and flat beyond it.
+    0 up to limit − buffer tokens, then linear down to −1 at the limit and beyond.
     """
     if not 0 < buffer <= limit:
         raise ConfigError(f"reward.overlong must lie between 1 and the cap of {limit} tokens")
     over = tokens - (limit - buffer)
-    return -factor * min(1.0, over / buffer) if over > 0 else 0.0
+    return -min(1.0, over / buffer) if over > 0 else 0.0
