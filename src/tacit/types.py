@@ -200,6 +200,10 @@ class Episode:
     task_id: str
     sample: int
     level: str = ""
+    views: Mapping[str, str] = field(default_factory=dict)
+    """What single agents were shown of the task; see `Task.views`."""
+    needed: Mapping[str, bool] = field(default_factory=dict)
+    """Agent → whether it knew what the others lacked, for tasks that have a truth about it."""
     calls: tuple[Call, ...] = ()
     answer: str = ""
     grade: Grade | None = None

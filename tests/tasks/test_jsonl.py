@@ -27,6 +27,7 @@ def test_fields_and_defaults(tmp_path: Path) -> None:
         "subject": "s",
         "instruction": "Say it.",
         "grader": "choice",
+        "views": {"hinter": "b, they say", "holder 2": 7},
         "data": {"choices": ["a", "b"]},
         "source": "ignored",
     }
@@ -42,6 +43,7 @@ def test_fields_and_defaults(tmp_path: Path) -> None:
         subject="s",
         instruction="Say it.",
         grader="choice",
+        views={"hinter": "b, they say", "holder 2": "7"},
         data={"choices": ["a", "b"]},
     )
 
@@ -99,6 +101,11 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
             r":2: the grader chess needs `moves` or `fen` in `data`: add it",
         ),
         ('{"question": "q", "answer": "a", "data": 1}', r":2: `data` must be a JSON object"),
+        ('{"question": "q", "answer": "a", "views": "x"}', r":2: `views` must be a JSON object"),
+        (
+            '{"question": "q", "answer": "a", "views": {"hinter": null}}',
+            r":2: views: `hinter` is None: give it as a string",
+        ),
         (
             '{"question": "q", "answer": "a", "id": "t/0"}',
             r":2: the id `t/0` is that of .*t\.jsonl:1 too",
@@ -121,7 +128,7 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
             r":2: it is nested too deeply",
         ),
     ],
-    ids=range(19),
+    ids=range(21),
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(DataError, match=r"t\.jsonl" + message):

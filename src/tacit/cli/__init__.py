@@ -161,14 +161,19 @@ def play(
     source: Annotated[str, typer.Option("--team", help="Config, run or recipe.")] = "pocket-hint",
     overrides: Overrides = None,
     answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
+    view: Annotated[
+        list[str] | None, typer.Option(help="Shown to one agent alone: `hinter=the notes`.")
+    ] = None,
 ) -> None:
     """Show one conversation as it happens."""
-    from tacit.cli.commands import play_once, trained_run
-    from tacit.cli.tables import show_call, show_played
+    from tacit.cli.commands import play_once, trained_run, views_of
+    from tacit.cli.tables import show_call, show_played, show_views
     from tacit.config.file import load_config
 
     config, run = load_config(source, overrides or ()), trained_run(source)
-    show_played(_await(play_once(config, question, answer, run, show_call)), answer)
+    views = views_of(view or (), config)
+    show_views(views)
+    show_played(_await(play_once(config, question, answer, run, show_call, views)), answer)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from tacit.errors import ConfigError
 from tacit.evaluation.measure import pin
 from tacit.evaluation.teams import Measured, Measurement
 from tacit.grading import Grader
+from tacit.registry import check_name
 from tacit.rollout.play import Job, play_episode
 from tacit.run.folder import HISTORY, RunFolder
 from tacit.run.opening import (
@@ -32,7 +33,7 @@ from tacit.run.opening import (
     teams_of,
 )
 from tacit.run.spending import Spending
-from tacit.team.roster import Roster
+from tacit.team.roster import Roster, agent_names
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Task
 
@@ -145,6 +146,7 @@ async def play_once(
     answer: str | None = None,
     trained: Path | None = None,
     on_call: Callable[[Call], None] | None = None,
+    views: Mapping[str, str] | None = None,
 ) -> Episode:
     """One episode of the config's team; without a reference `answer` its grade means nothing."""
     config = for_one(config)
@@ -161,6 +163,7 @@ async def play_once(
         answer=answer or "",
         grader=grader,
         instruction=instruction,
+        views=views or {},
     )
 
     async def ungraded(task: Task, text: str) -> Grade:
@@ -169,6 +172,24 @@ async def play_once(
     async with open_rosters(config, {name: teams[name]}, trained) as (rosters, graded):
         job, by = Job(task, Setting(seed=config.seed)), ungraded if answer is None else graded
         return await play_episode(rosters[name], job, grader=by, on_call=on_call)
+
+
+def views_of(given: Sequence[str], config: Config) -> dict[str, str]:
+    """What `--view agent=text` shows to each agent."""
+    known = [
+        name
+        for team in teams_of(config).values()
+        for role, agent in team.agents.items()
+        for name in dict.fromkeys((role, *agent_names(role, agent.count)))
+    ]
+    views = {}
+    for one in given:
+        agent, equals, text = one.partition("=")
+        if not equals or not text.strip():
+            raise ConfigError(f"play: --view {one!r}: write it as agent=text")
+        check_name("agent", agent, known)
+        views[agent] = text
+    return views
 
 
 def for_one(config: Config) -> Config:

@@ -381,6 +381,12 @@ def _checkpoint(result: Mapping[str, Any]) -> str:
     return "" if step is None else f"trained: the weights of step {step}."
 
 
+def show_views(views: Mapping[str, str]) -> None:
+    """Print who alone sees what."""
+    for agent, text in views.items():
+        out.print(Text.assemble((agent, "bold cyan"), (" alone sees  ", "dim"), text))
+
+
 def show_call(call: Call) -> None:
     """Print one message of a conversation."""
     said = ("silent", "dim") if call.silent else call.text

@@ -61,13 +61,21 @@ def compare(
     return _measure(config, name, out, checkpoint, "compare")
 
 
-def play(source: Source, question: str, *overrides: str, answer: str | None = None) -> Episode:
+def play(
+    source: Source,
+    question: str,
+    *overrides: str,
+    answer: str | None = None,
+    views: Mapping[str, str] | None = None,
+) -> Episode:
     """Play one conversation; it is graded if `answer` gives the reference.
+
+    `views` holds what single agents are shown beside the question.
 
     Example: [call.text for call in play("pocket-hint", "What is 37 + 48 - 15?").calls]
     """
     config, name = _read(source, overrides)
-    return _finish(play_once(config, question, answer, trained_run(name)))
+    return _finish(play_once(config, question, answer, trained_run(name), views=views))
 
 
 def _measure(

@@ -72,6 +72,8 @@ async def play_episode(
         task_id=job.task.id,
         sample=job.setting.sample,
         level=job.task.level,
+        views=job.task.views,
+        needed=team.needed,
         calls=tuple(team.whole.calls),
         answer=answer,
         grade=graded,

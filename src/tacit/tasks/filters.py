@@ -37,14 +37,15 @@ def shuffle(tasks: list[Task], seed: int) -> list[Task]:
 
 
 def drop_leaks(train: Sequence[Task], test: Iterable[Task]) -> tuple[list[Task], int]:
-    """The training tasks whose question no evaluation task asks, and how many were dropped.
+    """The training tasks that no evaluation task repeats, and how many were dropped.
 
-    Questions that differ only in case or blanks count as the same.
+    Tasks are the same if their question and views differ only in case or blanks.
     """
-    held_out = {_joined(task.question) for task in test}
-    kept = [task for task in train if _joined(task.question) not in held_out]
+    held_out = {_joined(task) for task in test}
+    kept = [task for task in train if _joined(task) not in held_out]
     return kept, len(train) - len(kept)
 
 
-def _joined(question: str) -> str:
-    return "".join(question.casefold().split())
+def _joined(task: Task) -> str:
+    whole = (task.question, *(task.views[agent] for agent in sorted(task.views)))
+    return "".join("\0".join(whole).casefold().split())

@@ -1,7 +1,7 @@
 """Tasks from the user's own JSONL file: one object a line, with `question` and `answer`.
 
-Optional fields: id, level, subject, instruction, grader (math if absent), data (for the grader).
-Other fields are ignored unless they look like a misspelt one.
+Optional fields: id, level, subject, instruction, grader (math if absent), views (agent → private
+text), data (for the grader). Other fields are ignored unless they look like a misspelt one.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from tacit.tasks.instructions import instruction
 from tacit.tasks.source import Row, read_rows
 from tacit.types import Task
 
-FIELDS = ("question", "answer", "id", "level", "subject", "instruction", "grader", "data")
+FIELDS = ("question", "answer", "id", "level", "subject", "instruction", "grader", "views", "data")
 NEEDED = {"code": ("tests",), "chess": ("moves", "fen")}
 """The grader needs one of these in `data`."""
 
@@ -53,8 +53,15 @@ def _task(place: str, row: Row, id: str) -> Task:
         instruction=_text(place, row, "instruction", instruction(grader, data.get("choices"))),
         level=_text(place, row, "level", ""),
         subject=_text(place, row, "subject", ""),
+        views=_views(place, row.get("views", {})),
         data=data,
     )
+
+
+def _views(place: str, views: object) -> dict[str, str]:
+    if not isinstance(views, dict):
+        raise DataError(f"{place}: `views` must be a JSON object, not {type(views).__name__}")
+    return {agent: _text(f"{place}: views", views, agent) for agent in views}
 
 
 def _text(place: str, row: Row, field: str, default: str | None = None) -> str:

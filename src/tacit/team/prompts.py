@@ -1,14 +1,15 @@
 """Builds prompts. What one agent wrote enters another's prompt as quoted data.
 
-A prompt consists of a *part* (which system text), the question, and named context: `hint=…`,
-`draft=…`, `messages=[…]`. There are three forms: `tagged` (ours), `role_last` (the same with the
+A prompt consists of a *part* (which system text), the question, the agent's private *view* if the
+task has one for it, and named context: `hint=…`, `draft=…`, `messages=[…]`, or any other name. There are three forms: `tagged` (ours), `role_last` (the same with the
 system text last, so that the prompts of one conversation share a prefix that caches can reuse) and
 `published` (AgentPO's, for comparison). Not covered: a tokenizer's special tokens inside texts,
 which the engine neutralises.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 
 from tacit.engine.base import SILENCE_MARKER
 from tacit.registry import check_name
@@ -51,6 +52,7 @@ SILENCE_SENTENCE = (
 )
 
 INTRODUCTIONS: dict[str, str] = {
+    "view": "Only you can see this:",
     "hint": "A teammate's hint:",
     "draft": "Solution so far:",
     "comment": "A teammate's comment:",
@@ -62,12 +64,10 @@ INTRODUCTIONS: dict[str, str] = {
     "solutions": "Earlier solutions:",
     "answer": "The answer to grade:",
 }
-"""The kinds of context, in the order they appear in a prompt, and the line above each."""
+"""The line above each kind of context, in the order they appear in a prompt. Kinds that are not
+listed come last, under their name."""
 
 TAGS = {"messages": "message", "solutions": "solution"}
-_FORGED_TAG = re.compile(
-    rf"<(?=[^\w<>]*(?:{'|'.join([*INTRODUCTIONS, *TAGS.values()])})\b)", re.IGNORECASE
-)
 _BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
 """Characters besides the newline that some readers take for the end of a line."""
 _FORGED_LABEL = re.compile(
@@ -78,10 +78,24 @@ _FORGED_LABEL = re.compile(
 _FIELD = re.compile(r"\{(instruction|agent)\}")
 
 
-def quote(tag: str, message: Message) -> str:
-    """A message as data, which cannot close its own quotation or open another."""
-    source = f' from="{message.agent}"' if tag in TAGS.values() else ""
-    return f"<{tag}{source}>\n{_FORGED_TAG.sub('&lt;', message.text)}\n</{tag}>"
+def quote(tag: str, message: Message, kinds: Collection[str] = ()) -> str:
+    """A message as data, which cannot close its own quotation or open another.
+
+    `kinds` names the kinds of context in this prompt that INTRODUCTIONS does not list.
+    """
+    named = tag in TAGS.values() or (tag in kinds and message.agent)
+    source = f' from="{message.agent}"' if named else ""
+    return f"<{tag}{source}>\n{_escaped(message.text, kinds)}\n</{tag}>"
+
+
+def _escaped(text: str, kinds: Collection[str] = ()) -> str:
+    return _forged_tag(frozenset(kinds)).sub("&lt;", text)
+
+
+@cache
+def _forged_tag(kinds: frozenset[str]) -> re.Pattern[str]:
+    tags = "|".join([*INTRODUCTIONS, *TAGS.values(), *sorted(kinds)])
+    return re.compile(rf"<(?=[^\w<>]*(?:{tags})\b)", re.IGNORECASE)
 
 
 def fill(template: str, *, instruction: str, agent: str) -> str:
@@ -93,10 +107,13 @@ def fill(template: str, *, instruction: str, agent: str) -> str:
 def tagged(part: str, question: str, context: Context) -> str:
     """The user message in our form: the question, then each context under its line, in tags."""
     blocks = [question]
-    for name, introduction in INTRODUCTIONS.items():
+    own = [name for name in context if name not in INTRODUCTIONS]
+    for name in (*INTRODUCTIONS, *own):
         if spoken := _spoken(context.get(name, ())):
+            introduction = INTRODUCTIONS.get(name, f"{name.replace('_', ' ').capitalize()}:")
             tag = TAGS.get(name, name)
-            blocks.append("\n".join([introduction, *(quote(tag, message) for message in spoken)]))
+            quoted = [quote(tag, message, own) for message in spoken]
+            blocks.append("\n".join([introduction, *quoted]))
     return "\n\n".join(blocks)
 
 
@@ -164,8 +181,6 @@ def build(
     """The chat messages of one call. `system` replaces the part's own text."""
     parts, user = FORMS[form]
     check_name("part", part, parts)
-    for name in context:
-        check_name("context", name, INTRODUCTIONS)
     told = fill(parts[part] if system is None else system, instruction=instruction, agent=agent)
     asked = user(part, question, context)
     if form == "role_last":
@@ -190,7 +205,7 @@ def _spoken(messages: Sequence[Message]) -> list[Message]:
 
 def _plain(text: str) -> str:
     """Escape a text for the published form, which quotes with brackets and labels."""
-    text = _FORGED_TAG.sub("&lt;", _FORGED_LABEL.sub(r"\1 -", text))
+    text = _escaped(_FORGED_LABEL.sub(r"\1 -", text))
     out, opened = list(text), []
     for place, char in enumerate(text):
         if char == "(":

@@ -140,6 +140,8 @@ class Team:
         self.whole = Branch()
         _BRANCH.set(self.whole)
         self._on_call = on_call
+        self.needed: dict[str, bool] = dict(task.data.get("speak", {}))
+        """Who knows what the others lack; a topology that finds out may add to it."""
         self.seats = [Seat(agent, self) for agent in agents]
 
     def __getattr__(self, role: str) -> "Seat":
@@ -216,6 +218,12 @@ class Seat:
     def name(self) -> str:
         return self.agent.name
 
+    @property
+    def view(self) -> str:
+        """What the task shows to this agent alone."""
+        views = self.team.task.views
+        return views.get(self.agent.name) or views.get(self.agent.role, "")
+
     async def ask(
         self,
         question: str,
@@ -229,7 +237,7 @@ class Seat:
     ) -> Message:
         """Make one call. Context is quoted in the prompt; `silent=False` forbids silence.
 
-        `final` marks the message that the topology returns, which a client may see streamed.
+        The agent's own view of the task, if it has one, is always in its prompt. `final` marks the message that the topology returns, which a client may see streamed.
         """
         agent, setting = self.agent, self.team.setting
         if agent.role in setting.muted:
@@ -245,13 +253,15 @@ class Seat:
             system=agent.config.system,
             may_be_silent=allowed,
         )
-        messages = prompt(question, {name: _messages(said) for name, said in context.items()})
+        private = {"view": _messages(self.view or None)}
+        quoted = {name: _messages(said) for name, said in context.items()}
+        messages = prompt(question, quoted | private)
         number = _BRANCH.get().number(agent.name)
         asked = setting.answering if final else Answering()
         try:
             return await self._say(messages, number, asked, part, round, allowed=allowed)
         except PromptTooLong as error:
-            raise self._blame(error, messages, prompt(self.team.task.question, {})) from None
+            raise self._blame(error, messages, prompt(self.team.task.question, private)) from None
 
     async def reply(
         self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
