@@ -17,6 +17,7 @@ GRADERS: dict[str, str] = {
     "math": "tacit.grading.math",
     "code": "tacit.sandbox.grader",
     "choice": "tacit.grading.choice",
+    "span": "tacit.grading.span",
     "chess": "tacit.benchmarks.checkmate",
 }
 """The module with each grader's `grade` and `read`; imported when first used."""

@@ -6,6 +6,7 @@ INSTRUCTIONS = {
     "math": r"Please reason step by step, and put your final answer within \boxed{}.",
     "code": "Give the whole function, with its imports, in one ```python block.",
     "choice": r"Reason briefly, and put {choices} within \boxed{}.",
+    "span": "Reason briefly, and end with a line `Answer: …` of as few words as possible.",
     "chess": r"Reason briefly, and put the move, in standard algebraic notation, within \boxed{}.",
 }
 
