@@ -7,10 +7,16 @@ from typing import Any
 Rows = list[dict[str, Any]]
 
 
+_HALL = (
+    "The hall has 2 doors. The doors are 3 feet wide. It is lit by 4 lamps. It was built 50 years "
+    "ago. It took 6 months."
+)
+
+
 def _gsm8k(*sums: tuple[int, int]) -> Rows:
     return [
         {
-            "question": f"A shelf holds {a} books. How many books are on {b} such shelves?",
+            "question": f"A shelf holds {a} books. {_HALL} How many books are on {b} such shelves?",
             "answer": f"{a} * {b} = <<{a}*{b}={a * b}>>{a * b} books.\n#### {a * b:,}",
         }
         for a, b in sums
@@ -67,8 +73,66 @@ SENTENCES = [
     {"input": "A striker took a corner.", "target_scores": {"plausible": 1, "implausible": 0}},
 ]
 ASKED = 'Is the following sentence plausible? "A striker took a corner."'
-CAN_IT = {"question": "Can a brick float on a lake?", "answer": False}
-DOES_IT = {"question": "Does a week outlast six days?", "answer": True}
+CAN_IT = {
+    "question": "Can a brick float on a lake?",
+    "answer": False,
+    "facts": ["Bricks are denser than water.", "What is denser than water sinks."],
+}
+DOES_IT = {
+    "question": "Does a week outlast six days?",
+    "answer": True,
+    "facts": ["A week has seven days."],
+}
+DOUBLE_PLUS = {
+    **DOUBLE,
+    "task_id": "HumanEval/0",
+    "prompt": 'def double(x):\n    """Twice x.\n    >>> double(2)\n    4\n    """\n',
+    "base_input": [[2], [-3]],
+    "plus_input": [[0.1], [[1, 2]]],
+    "atol": 0,
+}
+ENDS_PLUS = {
+    "task_id": "Mbpp/11",
+    "prompt": '"""\nWrite a function to add the ends.\nassert ends([(1, 2), (3, 4)]) == 5\n"""\n',
+    "entry_point": "ends",
+    "canonical_solution": "\ndef ends(pairs):\n    return pairs[0][0] + pairs[-1][-1]\n",
+    "base_input": [[[[1, 2], [3, 4]]], [[[0, 1]]]],
+    "plus_input": [[[[5, 6, 7]]]],
+    "atol": 0,
+    "assertion": "\nassert ends([(1, 2), (3, 4)]) == 5\nassert ends([(0, 1)]) == 1\n",
+}
+HIDDEN = {
+    "id": 7,
+    "description": "You and two others choose a road.",
+    "shared_information": ["The hill road is short.", "The river road is wide."],
+    "hidden_information": [
+        "A tree lies on the hill road.",
+        "The river road is dry.",
+        "It is noon.",
+    ],
+    "possible_answers": ["Hill road", "River road"],
+    "correct_answer": "River road",
+}
+
+
+def multihop(number: int, paragraphs: int = 8, supporting: int = 2) -> dict[str, Any]:
+    """A question about two towns, the first of which it names."""
+    return {
+        "id": f"row {number}",
+        "question": f"Which river does the twin of Town {number} lie on?",
+        "answer": "the Long River",
+        "aliases": ["Long River"],
+        "type": "bridge",
+        "paragraphs": [
+            {
+                "title": f"Town {number} (Inland)" if not n else f"Twin {n}",
+                "text": f"Text {n}.",
+                "supporting": n < supporting,
+            }
+            for n in range(paragraphs)
+        ],
+    }
+
 
 FILES: dict[str, Any] = {
     "gsm8k/train.jsonl": _gsm8k((6, 3), (25, 50)),
@@ -103,6 +167,12 @@ FILES: dict[str, Any] = {
     "sports_understanding/bigbench_task.json": {"examples": SENTENCES},
     "checkmate_in_one/task.json": {"examples": MATES},
     "checkmate_in_one/meta_prompting_250.jsonl": MATES[:1],
+    "hotpotqa/all.jsonl": [multihop(n) for n in range(1005)],
+    "2wiki/all.jsonl": [multihop(n) for n in range(664)],
+    "musique/all.jsonl": [multihop(n) for n in range(300)],
+    "humaneval_plus/HumanEvalPlus.jsonl": [DOUBLE_PLUS],
+    "mbpp_plus/MbppPlus.jsonl": [ENDS_PLUS, {**ENDS_PLUS, "task_id": "Mbpp/601"}],
+    "hiddenbench/benchmark_all_clean.json": [HIDDEN],
 }
 
 

@@ -191,7 +191,7 @@ def test_unknown_names_get_a_suggestion(tmp_path: Path) -> None:
 def test_registry_entries_carry_their_own_name() -> None:
     assert [find_benchmark(name).name for name in BENCHMARKS] == list(BENCHMARKS)
     only = {name for name in BENCHMARKS if find_benchmark(name).evaluation_only}
-    assert only == {"sports_understanding", "checkmate_in_one"}
+    assert only == {"sports_understanding", "checkmate_in_one", "hiddenbench"}
 
 
 def test_a_benchmark_has_a_grader_of_its_own_and_other_sources_have_none() -> None:
@@ -308,6 +308,8 @@ def test_check_trainable_looks_at_the_split_not_its_name() -> None:
         with pytest.raises(ConfigError, match="BIG-bench"):
             check_trainable(name, split)
         check_trainable(name, split, allow_canaried=True)
+    with pytest.raises(ConfigError, match=r"hiddenbench/test states no licence.*allow_canaried"):
+        check_trainable("hiddenbench", "test")
     check_trainable("strategyqa", "train")
     check_trainable("mine.jsonl", "train")
 

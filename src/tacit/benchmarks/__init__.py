@@ -1,4 +1,4 @@
-"""The thirteen benchmarks: how the rows of their files become tasks, and the chess grader.
+"""The benchmarks: how the rows of their files become tasks, and the chess grader.
 
 The core finds each by its name in `tacit.tasks.BENCHMARKS`, and the grader in
 `tacit.grading.GRADERS`. The files themselves are not part of Tacit.

@@ -1,7 +1,7 @@
 """What a benchmark is: files, splits, and how a row becomes a task. Knows none by name."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tacit.tasks.source import PlacedRow, Row, locate, read_rows
 from tacit.types import Task
 
 Fields = dict[str, Any]
-"""A task's question and answer, and its level, subject and data if the row has them."""
+"""A task's question and answer; its level, subject, views and data if the row has them."""
 Reader = Callable[[str], list[PlacedRow]]
 """Gives the rows of an original file."""
 
@@ -27,8 +27,8 @@ class Split:
     file: str
     """The original file, relative to the data folder and without `.gz`."""
     rows: int
-    keys: range | None = None
-    """Only the rows whose key is one of these."""
+    keys: Container[Any] | None = None
+    """Only the rows whose key, or number in the file if they have none, is one of these."""
     without: str = ""
     """Another split, whose questions are left out of this one."""
     canaried: bool = False
@@ -48,6 +48,10 @@ class Benchmark:
     key: str = ""
     """The field that names a row in ids; without one, ids count the rows of the file."""
     choices: tuple[str, ...] = ()
+    remake: Callable[[str, list[Task]], list[Task]] | None = None
+    """Makes other tasks of a split's own, if one row is not enough to make a task."""
+    reserved: str = "is BIG-bench data, whose authors ask that it stay out of training"
+    """Why canaried splits are not for training."""
 
     @property
     def instruction(self) -> str:
@@ -62,8 +66,8 @@ class Benchmark:
         for part in split.split("+"):
             if part in self.splits and self.splits[part].canaried:
                 raise ConfigError(
-                    f"{self.name}/{part} is BIG-bench data, whose authors ask that it stay out of "
-                    "training: train on something else, or insist with `allow_canaried: true`"
+                    f"{self.name}/{part} {self.reserved}: "
+                    "train on something else, or insist with `allow_canaried: true`"
                 )
 
     def load(self, split: str, folder: str | Path | None, hub: bool) -> list[Task]:
@@ -79,8 +83,10 @@ class Benchmark:
         tasks = [
             self._task(name, index, placed)
             for index, placed in enumerate(read(split.file))
-            if split.keys is None or placed[1].get(self.key) in split.keys
+            if split.keys is None or placed[1].get(self.key, index) in split.keys
         ]
+        if self.remake:
+            tasks = self.remake(name, tasks)
         return drop_leaks(tasks, self._load(split.without, read))[0] if split.without else tasks
 
     def _task(self, split: str, index: int, placed: PlacedRow) -> Task:
@@ -95,6 +101,11 @@ class Benchmark:
         except (ValueError, TypeError, AttributeError) as error:
             problem = str(error)
         raise DataError(f"{place}: {problem}: is this the original {self.name} file?")
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Lines that begin with a dash."""
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _reader(name: str, folder: str | Path | None, hub: bool) -> Reader:

@@ -50,6 +50,8 @@ _AROUND = re.compile(
 
 def read_rows(file: str) -> list[PlacedRow]:
     """Every row of the file's Hub copy, downloaded or from the local Hub cache."""
+    if file not in COPIES:
+        raise DataError(f"{file} has no copy on the Hub: give the file with `folder`")
     repo, configs, split = COPIES[file]
     rows = [row for config in configs.split("+") for row in _download(repo, config, split)]
     try:

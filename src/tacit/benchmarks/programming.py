@@ -1,4 +1,4 @@
-"""Python programming: HumanEval, MBPP and sanitized MBPP.
+"""Python programming: HumanEval, MBPP and sanitized MBPP, and MBPP for teams with a tester.
 
 A task's `data` is for the code grader: `prompt` (source that stands before the solution), `tests`
 (source that is run after it and raises on failure) and `entry_point`. Nothing is run here.
@@ -39,6 +39,15 @@ def _mbpp(row: Row) -> Fields:
             "entry_point": _tested_function(row["code"], shown),
         },
     }
+
+
+def _mbpp_tested(row: Row) -> Fields:
+    """MBPP, but the question shows the first assert only, and the others decide."""
+    first, *others = row["test_list"]
+    if not others:
+        raise ValueError("no assert is left to grade by")
+    shown, graded = _mbpp({**row, "test_list": [first]}), _mbpp({**row, "test_list": others})
+    return {**shown, "data": {**graded["data"], "visible": [shown["data"]["tests"].strip()]}}
 
 
 def _newlines(source: str) -> str:
@@ -89,4 +98,15 @@ MBPP_SANITIZED = replace(
     name="mbpp_sanitized",
     description="the MBPP rows that people checked and mended",
     splits=_mbpp_splits("mbpp/sanitized-mbpp.json", prompt=7, test=257, validation=43, train=120),
+)
+MBPP_TESTED = replace(
+    MBPP,
+    name="mbpp_tested",
+    description="MBPP where one assert is visible and the others decide; to train before mbpp_plus",
+    splits={
+        "validation": MBPP.splits["validation"],
+        # The other asserts of 954 hold for a function that returns nothing.
+        "train": replace(MBPP.splits["train"], rows=373, keys={*_TASK_IDS["train"]} - {954}),
+    },
+    parse=_mbpp_tested,
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tacit.benchmarks.benchmark import Benchmark, Fields, Split
+from tacit.benchmarks.benchmark import Benchmark, Fields, Split, listed
 from tacit.grading.choice import YES_NO
 from tacit.tasks.source import Row
 
@@ -18,6 +18,12 @@ def _strategyqa(row: Row) -> Fields:
     if not isinstance(row["answer"], bool):
         raise ValueError(f"`answer` must be true or false, not {row['answer']!r}")
     return _fields(row["question"], row["answer"])
+
+
+def _strategyqa_facts(row: Row) -> Fields:
+    if not isinstance(row["facts"], list):
+        raise ValueError("`facts` must be a list")
+    return {**_strategyqa(row), "views": {"hinter": listed(row["facts"])}}
 
 
 def _sports(row: Row) -> Fields:
@@ -42,6 +48,18 @@ STRATEGYQA = Benchmark(
         "bigbench": Split(file="strategyqa/bigbench_task.json", rows=2290, canaried=True),
     },
     parse=_strategyqa,
+)
+STRATEGYQA_FACTS = replace(
+    STRATEGYQA,
+    name="strategyqa_facts",
+    description="StrategyQA where a helper alone is given the facts that the answer rests on",
+    licence="MIT",
+    splits={
+        "train": Split(file="strategyqa/train.json", rows=1861, keys=range(1861)),
+        "validation": Split(file="strategyqa/train.json", rows=200, keys=range(1861, 2061)),
+        "test": Split(file="strategyqa/dev.json", rows=229),
+    },
+    parse=_strategyqa_facts,
 )
 _SPORTS_FILE = "sports_understanding/bigbench_task.json"
 SPORTS_UNDERSTANDING = replace(

@@ -28,6 +28,16 @@ BENCHMARKS: dict[str, str] = {
     "strategyqa": "tacit.benchmarks.yes_no:STRATEGYQA",
     "sports_understanding": "tacit.benchmarks.yes_no:SPORTS_UNDERSTANDING",
     "checkmate_in_one": "tacit.benchmarks.checkmate:CHECKMATE_IN_ONE",
+    "split_gsm8k": "tacit.benchmarks.split_gsm8k:SPLIT_GSM8K",
+    "split_gsm8k_blind": "tacit.benchmarks.split_gsm8k:SPLIT_GSM8K_BLIND",
+    "split_hotpotqa": "tacit.benchmarks.multihop:SPLIT_HOTPOTQA",
+    "split_2wiki": "tacit.benchmarks.multihop:SPLIT_2WIKI",
+    "split_musique": "tacit.benchmarks.multihop:SPLIT_MUSIQUE",
+    "strategyqa_facts": "tacit.benchmarks.yes_no:STRATEGYQA_FACTS",
+    "hiddenbench": "tacit.benchmarks.hidden_profile:HIDDENBENCH",
+    "mbpp_tested": "tacit.benchmarks.programming:MBPP_TESTED",
+    "humaneval_plus": "tacit.benchmarks.programming_plus:HUMANEVAL_PLUS",
+    "mbpp_plus": "tacit.benchmarks.programming_plus:MBPP_PLUS",
 }
 """Where each benchmark is; imported when first used."""
 GENERATED: dict[str, str] = {"arithmetic": "tacit.tasks.arithmetic:load"}
