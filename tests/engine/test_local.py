@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.engine import kv_check
 from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.forward import forward_of
 from tacit.engine.load import LoadedModel
 from tacit.engine.local import LocalEngine
 from tacit.errors import EngineError, PromptTooLong
+from tacit.fast import kv_check
 from tacit.types import ChatMessage, Choice, Stop
 from tests.helpers.tiny_models import tiny_model
 
@@ -318,13 +318,13 @@ async def test_a_broken_pass_fails_its_requests_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("tacit.engine.scheduler.RowBlock", torch.OutOfMemoryError("tried to allocate 7 TiB")),
-        ("tacit.engine.local.why_not_rows", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        ("tacit.fast.scheduler_rows.RowBlock", torch.OutOfMemoryError("tried to allocate 7 TiB")),
+        ("tacit.fast.forward_rows.why_not_rows", torch.OutOfMemoryError("tried to allocate 7 TiB")),
         (
-            "tacit.engine.forward.DynamicCache",
+            "tacit.fast.forward_rows.DynamicCache",
             RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
         ),
-        ("tacit.engine.forward.DynamicCache", RuntimeError("CUDA error: out of memory")),
+        ("tacit.fast.forward_rows.DynamicCache", RuntimeError("CUDA error: out of memory")),
     ],
 )
 async def test_without_room_everyone_is_told_and_nobody_waits_for_ever(

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from tacit.engine.forward import Forward, forward_of
-from tacit.engine.kv_cache import RowBlock
+from tacit.engine.forward import forward_of
 from tacit.fast.forward_cpu import CpuForward, TwoHalves
+from tacit.fast.forward_rows import RowForward
+from tacit.fast.kv_cache import RowBlock
 from tests.helpers.tiny_models import tiny_model
 
 LENGTH = 512
@@ -70,4 +71,4 @@ def test_the_bits_are_the_same_in_any_row_whatever_the_threads(rows: int, thread
 
 
 def test_other_families_keep_to_their_own_forward() -> None:
-    assert type(forward_of(tiny_model("gpt2").module)) is Forward
+    assert type(forward_of(tiny_model("gpt2").module)) is RowForward

@@ -1,4 +1,4 @@
-"""A model's forward passes: one seam for playing (prefill, decode) and for learning (score).
+"""A model's forward passes: one seam for playing (schedulers) and for learning (scores).
 
 `forward_of(module)` gives the first of these that supports the model. Tests hold all of them to
 `Forward`, the reference: transformers' own forward pass.
@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,15 +26,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache
 
-from tacit.engine.kv_cache import Decoder, Prefill, RowCache
-
-if TYPE_CHECKING:
-    from tacit.engine.scheduler import Scheduler
+from tacit.engine.generating import Generating
+from tacit.engine.request_state import RequestState
 
 Ids = Sequence[int]
-WAYS = ("tacit.fast.forward_gpu:GpuForward", "tacit.fast.forward_cpu:CpuForward")
+WAYS = (
+    "tacit.fast.forward_gpu:GpuForward",
+    "tacit.fast.forward_cpu:CpuForward",
+    "tacit.fast.forward_rows:RowForward",
+)
 """Faster implementations in order of preference; found by name, since they lie outside the core."""
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
 """Layers of RMS norm, rotary attention and a gated MLP; the logits are just the output embedding
@@ -61,6 +62,26 @@ def _available(way: str) -> Any:
         return None
 
 
+class Scheduler(Protocol):
+    """Takes requests through a model."""
+
+    @property
+    def busy(self) -> bool: ...
+
+    def add(self, state: RequestState) -> None: ...
+
+    def step(self) -> None: ...
+
+    def fail(self, error: Exception) -> None:
+        """Answer all requests with the error and start afresh."""
+
+    def shrink(self) -> None:
+        """Free what will be stale once the weights have changed."""
+
+    def refresh(self, version: int) -> None:
+        """The weights may have changed: from now on they are of this version."""
+
+
 class Forward:
     """A model's forward passes by transformers itself: slow, but right by definition."""
 
@@ -76,32 +97,9 @@ class Forward:
     def supports(cls, module: Any) -> bool:
         return True
 
-    def scheduler(
-        self, name: str, ends: frozenset[int], rows: int, context: int
-    ) -> "Scheduler | None":
-        """Its own scheduler, if it decodes by other means than `decoder`."""
-        return None
-
-    def prefill(self, prompt: Ids, marker: Ids = (), *, version: int = 0) -> Prefill:
-        """A prompt's keys and values, and the logits along the marker (its last id is not fed)."""
-        cache = DynamicCache()
-        ids = torch.tensor([[*prompt, *marker[:-1]]], device=self.module.device)
-        logits = self.module(
-            input_ids=ids,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=max(1, len(marker)),
-        ).logits[0]
-        return Prefill(
-            tuple(layer.keys[0, :, : len(prompt)] for layer in cache.layers),
-            tuple(layer.values[0, :, : len(prompt)] for layer in cache.layers),
-            logits.float(),
-            version,
-        )
-
-    def decoder(self, like: Prefill, rows: int, length: int) -> Decoder:
-        """A block of rows that decode together over caches of one length."""
-        return RowCache(self.module, like, rows, length)
+    def scheduler(self, name: str, ends: frozenset[int], rows: int, context: int) -> Scheduler:
+        """What decodes requests: here one at a time, in faster implementations many together."""
+        return Generating(self.module)
 
     def score(self, messages: Sequence[tuple[Ids, Ids]]) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy at every output token of (prompt ids, output ids) pairs.

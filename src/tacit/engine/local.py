@@ -6,7 +6,6 @@ model, each with its own adapter.
 """
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -19,17 +18,12 @@ from tacit.config import ModelConfig
 from tacit.engine.base import Account, Completion, Request, check_request
 from tacit.engine.chat import chat_of
 from tacit.engine.fitness import point_out_faults
-from tacit.engine.forward import forward_of
-from tacit.engine.generating import Generating
-from tacit.engine.kv_check import why_not_rows
+from tacit.engine.forward import Scheduler, forward_of
 from tacit.engine.load import LoadedModel, default_rows, load_model, on_device
 from tacit.engine.request_state import RequestState
-from tacit.engine.scheduler import RowScheduler, Scheduler
 from tacit.engine.streaming import Listeners
 from tacit.errors import EngineError
 from tacit.types import ChatMessage, Usage
-
-log = logging.getLogger(__name__)
 
 GATHERING_S = 0.002
 
@@ -166,23 +160,14 @@ class LocalEngine:
     def _opened(self) -> Scheduler:
         """The scheduler, created at first use and refreshed after each change of weights."""
         if self._scheduler is None:
-            self._scheduler = self._new_scheduler()
+            self._scheduler = forward_of(self._loaded.module).scheduler(
+                self.model, self._chat.eos_ids, self._rows, self._context
+            )
         weights = (self.version, self._loaded.worker.epoch)
         if weights != self._weights:
             self._weights = weights
             self._scheduler.refresh(self.version)
         return self._scheduler
-
-    def _new_scheduler(self) -> Scheduler:
-        """The forward pass's own scheduler if it has one, else rows, else one at a time."""
-        module, forward = self._loaded.module, forward_of(self._loaded.module)
-        own = forward.scheduler(self.model, self._chat.eos_ids, self._rows, self._context)
-        if own is not None:
-            return own
-        if reason := why_not_rows(forward, self._rows, self._context):
-            log.warning("%s serves one request at a time: %s", self.model, reason)
-            return Generating(module)
-        return RowScheduler(forward, self._rows)
 
     def _fail(self, error: Exception) -> None:
         for _ in range(len(self._inbox)):  # not requests that arrive meanwhile

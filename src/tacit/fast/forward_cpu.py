@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, rms_norm, softmax
 
-from tacit.engine.forward import FAMILIES, Forward, Ids
-from tacit.engine.kv_cache import Decoder, Prefill, attending_by
-from tacit.engine.kv_check import use_threads
+from tacit.engine.forward import FAMILIES, Ids
+from tacit.fast.forward_rows import RowForward
+from tacit.fast.kv_cache import Decoder, Prefill, attending_by
+from tacit.fast.kv_check import use_threads
 from tacit.fast.pack_cpu import ATTENTION, packed_hidden
 
 BLOCK = 64
@@ -30,7 +31,7 @@ PAIR = 64
 """From this many rows on, two single-core threads take half of them each."""
 
 
-class CpuForward(Forward):
+class CpuForward(RowForward):
     """Llama and its relatives on a CPU."""
 
     @classmethod

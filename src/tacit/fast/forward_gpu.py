@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from tacit.engine.forward import Forward, Ids
+from tacit.engine.forward import Ids, Scheduler
 from tacit.fast.attention_gpu import flash_attend
 from tacit.fast.decode.check_gpu import why_not_graphs
 from tacit.fast.decode.layers_gpu import why_not_fused
 from tacit.fast.decode.scheduler_gpu import GraphScheduler
+from tacit.fast.forward_rows import RowForward
 from tacit.fast.head_gpu import head_logprobs
 from tacit.fast.pack_gpu import Pack, pack
 
@@ -218,7 +219,7 @@ def _warps(block: int) -> int:
     return 4 if block <= 2048 else 8
 
 
-class GpuForward(Forward):
+class GpuForward(RowForward):
     """Llama and its relatives on a GPU."""
 
     @classmethod
@@ -234,12 +235,10 @@ class GpuForward(Forward):
         recent = torch.cuda.get_device_capability(self.module.device) >= (8, 0)
         return recent and width % 8 == 0 and width <= 256
 
-    def scheduler(
-        self, name: str, ends: frozenset[int], rows: int, context: int
-    ) -> GraphScheduler | None:
+    def scheduler(self, name: str, ends: frozenset[int], rows: int, context: int) -> Scheduler:
         if reason := why_not_graphs(self.module, context):
             log.warning("%s decodes without graphs: %s", name, reason)
-            return None
+            return super().scheduler(name, ends, rows, context)
         return GraphScheduler(self.module, name, ends, rows, context)
 
     def _hidden(self, messages: Sequence[tuple[Ids, Ids]]) -> Tensor:

@@ -2,7 +2,7 @@
 
 A row's numbers must not depend on its neighbours. CPU and GPU kernels round differently for
 different shapes, so every decoding pass has the same shape [rows, 1] over caches of one length, and
-every prompt is computed alone. Sliding-window and linear attention are left to `generating.py`. A
+every prompt is computed alone. Sliding-window and linear attention are left to the reference. A
 mixture of experts works, but sorts rows by expert, so its last bits may depend on the neighbours.
 """
 

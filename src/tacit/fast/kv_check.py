@@ -6,14 +6,16 @@ The model itself is tried once, so no list of architectures and machines is need
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tacit.engine.forward import Forward
-from tacit.engine.kv_cache import RowBlock
 from tacit.engine.memory import ran_out
+from tacit.fast.kv_cache import RowBlock
+
+if TYPE_CHECKING:
+    from tacit.fast.forward_rows import RowForward
 
 _PROBE_IDS = (0, 1, 2, 3, 2, 1, 0)
 _SMALL = 16_000_000
@@ -21,7 +23,7 @@ _SMALL = 16_000_000
 much on a busy one, and with one the numbers do not depend on the number of cores."""
 
 
-def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
+def why_not_rows(forward: "RowForward", rows: int, context: int) -> str | None:
     """None if the model can decode in rows, else the reason.
 
     Call it in the worker's thread, for which it also sets the number of threads.
@@ -49,7 +51,7 @@ def why_not_rows(forward: Forward, rows: int, context: int) -> str | None:
     return None
 
 
-def _decode(forward: Forward, rows: int) -> Tensor:
+def _decode(forward: "RowForward", rows: int) -> Tensor:
     """The logits after the same sequence in every row, its last token decoded."""
     prompt = forward.prefill(_PROBE_IDS[:-1])
     block = RowBlock(forward.decoder(prompt, rows, 64), prompt, rows, 64)
@@ -59,7 +61,7 @@ def _decode(forward: Forward, rows: int) -> Tensor:
     return block.logits_RV
 
 
-def _rows_agree(forward: Forward, rows: int) -> bool:
+def _rows_agree(forward: "RowForward", rows: int) -> bool:
     """True if all rows have the same bits, in the logits and after each activation function.
 
     torch cuts large tensors into about as many pieces as it has threads and computes the remainder

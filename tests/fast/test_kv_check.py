@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.engine import kv_check
 from tacit.engine.forward import forward_of
-from tacit.engine.kv_cache import RowBlock
+from tacit.fast import kv_check
+from tacit.fast.kv_cache import RowBlock
 from tests.helpers.tiny_models import tiny_model
 
 

@@ -6,42 +6,24 @@ Knows nothing of threads or event loops; the engine calls `step` while there is 
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
-from tacit.engine.forward import Forward
-from tacit.engine.kv_cache import Prefill, RowBlock, cache_length
 from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import RowSettings, draw, log_distribution
+from tacit.fast.kv_cache import Prefill, RowBlock, cache_length
+
+if TYPE_CHECKING:
+    from tacit.fast.forward_rows import RowForward
 
 Prompt = tuple[int, ...]
-
-
-class Scheduler(Protocol):
-    """Takes requests through a model."""
-
-    @property
-    def busy(self) -> bool: ...
-
-    def add(self, state: RequestState) -> None: ...
-
-    def step(self) -> None: ...
-
-    def fail(self, error: Exception) -> None:
-        """Answer all requests with the error and start afresh."""
-
-    def shrink(self) -> None:
-        """Free what will be stale once the weights have changed."""
-
-    def refresh(self, version: int) -> None:
-        """The weights may have changed: from now on they are of this version."""
 
 
 class RowScheduler:
     """A `Scheduler` with a block of rows for each cache length that requests need."""
 
-    def __init__(self, forward: Forward, rows: int) -> None:
+    def __init__(self, forward: "RowForward", rows: int) -> None:
         self._forward, self._rows = forward, rows
         self._blocks: dict[int, _Block] = {}
         self.refresh(0)
@@ -84,7 +66,7 @@ class _Block:
 
     def __init__(
         self,
-        forward: Forward,
+        forward: "RowForward",
         prefill: Callable[[Prompt, Prompt], Prefill],
         rows: int,
         length: int,
