@@ -47,7 +47,6 @@ from tacit.learn.loop import Trainer
 from tacit.learn.policy import build_policies
 from tacit.learn.update import Updater
 from tacit.run.folder import RunFolder
-from tacit.silence import open_silence
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage
 
@@ -262,8 +261,7 @@ def update(asked: argparse.Namespace) -> Numbers:
         optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=0),
         train=TrainConfig(steps=10, microbatch_tokens=16384),
     )
-    silence = open_silence(config.silence, choosing=False)
-    updater = Updater(policy, config, silence, max_length=512)
+    updater = Updater(policy, config, max_length=512)
     rows = [
         Row(
             policy="a",

@@ -39,7 +39,6 @@ from tacit.learn.advantage import normalised
 from tacit.learn.batch import Row
 from tacit.learn.policy import build_policies
 from tacit.learn.update import Updater
-from tacit.silence import open_silence
 from tacit.tasks import load_tasks
 from tacit.types import ChatMessage
 
@@ -135,8 +134,7 @@ async def _run_ours(setting: Setting, gate: Gate, report: Report) -> None:
             microbatch_tokens=setting.microbatch_tokens,
         ),
     )
-    silence = open_silence(config.silence, choosing=False)
-    updater = _TimedUpdater(policy, config, silence, max_length=setting.new_tokens)
+    updater = _TimedUpdater(policy, config, max_length=setting.new_tokens)
     engine = LocalEngine(policy.loaded, policy="solo", rows=setting.slots)
     prompts = make_prompts(loaded.tokenizer, setting)
     clock = Clock(setting.device)
@@ -170,9 +168,9 @@ class _TimedUpdater(Updater):
 
     scoring_s = 0.0
 
-    def _remember(self, batches: Any) -> None:
+    def _store_old(self, batches: Any) -> None:
         began = time.perf_counter()
-        super()._remember(batches)
+        super()._store_old(batches)
         _synchronise(self.policy.loaded.module.device.type)
         self.scoring_s = time.perf_counter() - began
 

@@ -6,9 +6,16 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tacit.config import BudgetConfig, RewardConfig
-from tacit.economy.budget import PATIENCE, Dual, check_budget, open_duals, step_dual, unreachable
+from tacit.economy.budget import (
+    PATIENCE,
+    Dual,
+    Warmup,
+    open_duals,
+    step_dual,
+    step_warmup,
+    unreachable,
+)
 from tacit.economy.reward import EpisodeCost, Multipliers, reward_group
-from tacit.errors import ConfigError
 
 TOKENS = BudgetConfig(tokens=100)
 
@@ -67,10 +74,7 @@ def test_a_ceiling_within_the_budget_is_not_in_vain() -> None:
     assert step_dual("tokens", Dual(value=1.0, at_ceiling=9), 100.0, TOKENS).at_ceiling == 0
 
 
-def test_impossible_budgets_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"budget\.tokens = 90 is below .* \(95\.5\)"):
-        check_budget("tokens", 90, 95.5)
-    check_budget("tokens", 95.5, 95.5)
+def test_a_cost_that_is_no_number_is_an_error() -> None:
     with pytest.raises(ValueError, match="nan"):
         step_dual("tokens", Dual(), math.nan, TOKENS)
 
@@ -114,3 +118,43 @@ def test_a_clipped_cost_has_no_slope_and_winds_the_multiplier_up() -> None:
     wound, ceiling = train_length(clipped)
     assert wound > 1.5 * 100
     assert ceiling == TOKENS.ceiling
+
+
+def test_warm_up_ends_after_its_steps_at_the_latest() -> None:
+    state = Warmup(limit=3)
+    seen = []
+    for _ in range(4):
+        seen.append(state.over)
+        state = step_warmup(state, gap=-0.5)
+    assert seen == [False, False, False, True]
+    assert Warmup(limit=0).over
+
+
+def test_warm_up_ends_early_when_speaking_has_caught_up_over_five_steps() -> None:
+    """Gaps −0.10, −0.04, −0.03, −0.02, −0.01 average −0.04; then 0.01 for −0.10: −0.018."""
+    state = Warmup(limit=100)
+    for gap in (-0.10, -0.04, -0.03, -0.02, -0.01):
+        state = step_warmup(state, gap)
+        assert not state.over
+    state = step_warmup(state, 0.01)
+    assert state.over and state.steps == 6
+    assert step_warmup(state, -0.9).over
+
+
+def test_warm_up_can_last_until_speaking_is_worth_its_price() -> None:
+    state = Warmup(limit=100, gain=0.05)
+    for gap in (0.0, 0.04, 0.04, 0.05, 0.06):
+        state = step_warmup(state, gap)
+    assert not state.over
+    assert step_warmup(state, 0.06).over
+
+
+def test_one_good_step_does_not_end_the_warm_up() -> None:
+    assert not step_warmup(Warmup(limit=100), 0.5).over
+
+
+def test_warm_up_counts_steps_where_nobody_can_be_silent() -> None:
+    state = Warmup(limit=2)
+    for _ in range(2):
+        state = step_warmup(state, None)
+    assert state.over and state.gaps == ()

@@ -11,7 +11,7 @@ from tacit.learn.batch import Row
 from tacit.learn.policy import Policy, build_policies
 from tacit.learn.score import score
 from tacit.learn.update import Updater
-from tacit.silence import ChoicePoint, open_silence
+from tacit.silence import ChoicePoint
 from tests.helpers.tiny_models import tiny_model
 
 VOCAB = 290
@@ -46,7 +46,7 @@ def make_updater(
         }
     )
     policy = policy or make_policies(kind="full")["team"]
-    return Updater(policy, config, open_silence(config.silence, choosing=True), max_length=16)
+    return Updater(policy, config, max_length=16)
 
 
 def ids(seed: int, length: int) -> tuple[int, ...]:

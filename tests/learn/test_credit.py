@@ -13,7 +13,7 @@ from tacit.economy.reward import Multipliers
 from tacit.learn.credit import Batch, Credit, weighted_mean
 from tacit.learn.metrics import empty_share, step_metrics
 from tacit.silence import open_silence
-from tacit.silence.arms import PRIOR_PLAYS, Arms
+from tacit.silence.arms import PRIOR_PLAYS
 from tacit.silence.step import choice_step
 from tacit.types import Call, Choice, Episode, Grade, Stop, Usage
 
@@ -134,7 +134,7 @@ def test_groups_are_apart_unless_the_baseline_is_the_whole_batch() -> None:
     hard = group(*(episode(0.0, call("hinter"), task="hard") for _ in range(2)), task="hard")
     apart = judged(easy, hard)
     assert [row.advantage for row in apart.rows] == [0.0] * 4
-    dead = step_metrics(apart.groups, open_silence(SilenceConfig(), choosing=False))
+    dead = step_metrics(apart.groups)
     assert (dead["groups/too_easy"], dead["groups/too_hard"]) == (0.5, 0.5)
     assert [row.advantage > 0 for row in judged(easy, hard, advantage="batch").rows] == [
         True,
@@ -315,9 +315,7 @@ def test_a_policy_that_chooses_well_scores_what_it_would() -> None:
         silent=(quiet(1.0, sure, first), quiet(0.0, 1e-9, other)),
     )
     batch = judged(played)
-    assert step_metrics(batch.groups, Arms(SilenceConfig()))["accuracy/policy"] == pytest.approx(
-        1.0
-    )
+    assert step_metrics(batch.groups)["accuracy/policy"] == pytest.approx(1.0)
     assert batch.groups[0].tokens == pytest.approx((2 + 4 + 8 + 4) / 2)
 
 
@@ -449,7 +447,7 @@ def test_gdpo_sees_the_parts_apart() -> None:
 def test_step_metrics_by_hand() -> None:
     played = group(spoken(1.0, 0.25, 6), spoken(0.0, 0.25, 10), silent=(quiet(1.0, 0.25),))
     dead = group(spoken(0.0, 0.75, 6, (5, 5)), silent=(quiet(0.0, 0.75),), task="u")
-    numbers = step_metrics(judged(played, dead, lambda_tokens=0.1).groups, Arms(SilenceConfig()))
+    numbers = step_metrics(judged(played, dead, lambda_tokens=0.1).groups)
     assert numbers["accuracy/sampled"] == pytest.approx(1 / 3)
     assert numbers["accuracy/silent_arm"] == pytest.approx(0.5)
     assert numbers["accuracy/policy"] == pytest.approx((0.25 * 1.0 + 0.75 * 0.5 + 0.0) / 2)

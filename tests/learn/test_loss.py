@@ -259,7 +259,8 @@ def rows_of(x: LossInputs, rows: list[int]) -> LossInputs:
             None if tensor is None else tensor[rows, :width] if tensor.dim() == 2 else tensor[rows]
         )
 
-    return LossInputs(**{field: cut(getattr(x, field)) for field in x.__dataclass_fields__})
+    fields = {name: cut(getattr(x, name)) for name in x.__dataclass_fields__ if name != "apart"}
+    return LossInputs(**fields, apart={name: mask[rows] for name, mask in x.apart.items()})
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -272,7 +273,7 @@ def test_loss_and_gradient_do_not_depend_on_the_micro_batches(
         x,
         sequence_B=torch.tensor([0, 1, 0, 2, 2, 3, 2]),
         weights_B=torch.linspace(0.2, 2.0, 7, dtype=torch.float64),
-        silent_B=torch.tensor([False, True, False, False, True, False, False]),
+        apart={"silent": torch.tensor([False, True, False, False, True, False, False])},
     )
     x = replace(x, advantages=x.advantages.clone())
     settings = LossConfig(
@@ -325,7 +326,7 @@ def test_clipping_is_counted_by_length_and_for_silence() -> None:
         mask_BT=mask,
         advantages=torch.ones(2, dtype=torch.float64),
         sequence_B=torch.arange(2),
-        silent_B=torch.tensor([True, False]),
+        apart={"silent": torch.tensor([True, False])},
     )
     narrow = LossConfig(clip_low=0.2, clip_high=0.2)
     by_sequence = merge_stats([LOSSES["gspo"](x, sizes_of(x), narrow).stats])

@@ -21,7 +21,7 @@ from tacit.learn.score import score
 from tacit.learn.update import Updater
 from tacit.silence import ChoicePoint
 from tacit.silence.conditioning import silence_logit
-from tacit.silence.step import _Descent, asked_change
+from tacit.silence.step import _Descent, wanted_change
 from tests.helpers.learn_parts import (
     EOS,
     MARKER,
@@ -373,7 +373,7 @@ def test_p_as_a_whole_ends_where_the_gains_ask_it_to_be(kind: str) -> None:
         choices = make_choices(policy, PROMPTS, gain)
         logit = fmean(c.log_p - math.log(-math.expm1(c.log_p)) for c in choices)
         log_p = torch.tensor([c.log_p for c in choices])
-        asked = asked_change(log_p, torch.full((3,), gain), SilenceConfig())
+        asked = wanted_change(log_p, torch.full((3,), gain), SilenceConfig())
         updater.update(spoken_rows(), choices, train_choice=True)
         assert mean_logit(policy) - logit == pytest.approx(float(asked.mean()), abs=0.25)
 
@@ -612,7 +612,7 @@ def test_a_further_step_of_the_choice_keeps_what_the_last_one_settled(
         logits = [silence_logit(torch.tensor(c.log_p)) for c in asked]
         gains = torch.tensor([c.gain for c in asked])
         old = torch.tensor([c.log_p for c in asked])
-        wanted = torch.stack(logits) + asked_change(old, gains, SilenceConfig())
+        wanted = torch.stack(logits) + wanted_change(old, gains, SilenceConfig())
         with monkeypatch.context() as patched:
             if straight:
                 patched.setattr(_Descent, "_way", lambda self, downhill, _: list(downhill))

@@ -18,7 +18,7 @@ from tacit.learn.credit import Credit
 from tacit.learn.metrics import step_metrics
 from tacit.learn.task_sampler import TaskSampler
 from tacit.learn.track import TRACKERS, Fan, check_trackers
-from tacit.rollout.groups import Player, choosing_roles, make_player
+from tacit.rollout.groups import Player, check_budget, choosing_roles
 from tacit.run.opening import is_greedy
 from tacit.silence import open_silence
 from tacit.silence.arms import alternatives
@@ -41,7 +41,7 @@ def player_of(roster: Roster, config: Config) -> Player:
     assert config.team is not None
     silence = open_silence(config.silence, choosing=bool(choosing_roles(config.team)))
     fixed = {role for role in config.team.agents if is_greedy(config, config.team, role)}
-    return make_player(roster, grade, config, silence, fixed)
+    return Player(roster, grade, config, silence, fixed)
 
 
 def make(
@@ -178,7 +178,7 @@ async def test_talk_that_overflows_a_prompt_stays_in_its_group_with_its_cost() -
         assert [parts.task for parts in group.rewards] == [0.0, 1.0, 1.0]
         assert (group.rewards[0].raw.tokens, group.rewards[0].raw.turns) == (50, 1)
         assert group.tokens == pytest.approx((50 + 3 + 3) / 3)
-        assert step_metrics([group], player.silence)["episodes/overflowed"] == 1
+        assert step_metrics([group])["episodes/overflowed"] == 1
 
 
 async def test_silence_is_compared_only_where_there_was_a_choice() -> None:
@@ -251,6 +251,12 @@ def test_arms_are_refused_before_models_load_where_several_choose(
     with pytest.raises(ConfigError, match="`arms` needs a team with one choice to speak"):
         check_training(parse_config(tree))
     check_training(parse_config(tree | {"silence": {"exploration": "floor"}}))
+
+
+def test_budgets_that_silence_would_exceed_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.tokens = 90 is below .* \(95\.5\)"):
+        check_budget("tokens", 90, 95.5)
+    check_budget("tokens", 95.5, 95.5)
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 3))

@@ -18,12 +18,11 @@ from tacit.silence.floor import Floor, choice_ratio, floored
 from tacit.silence.step import (
     REACH,
     STD_FLOOR,
-    asked_change,
     choice_loss,
     choice_step,
     choice_weight,
+    wanted_change,
 )
-from tacit.silence.warmup import Warmup, step_warmup
 from tacit.types import Call, Choice, Stop, Usage
 
 PLAIN = SilenceConfig(coefficient=1.0)
@@ -346,52 +345,12 @@ def test_floor_weights_make_the_behaviour_average_to_the_policy() -> None:
     assert b * weights[0] + (1 - b) * weights[1] == pytest.approx(1.0)
 
 
-def test_warm_up_ends_after_its_steps_at_the_latest() -> None:
-    state = Warmup(limit=3)
-    seen = []
-    for _ in range(4):
-        seen.append(state.over)
-        state = step_warmup(state, gap=-0.5)
-    assert seen == [False, False, False, True]
-    assert Warmup(limit=0).over
-
-
-def test_warm_up_ends_early_when_speaking_has_caught_up_over_five_steps() -> None:
-    """Gaps −0.10, −0.04, −0.03, −0.02, −0.01 average −0.04; then 0.01 for −0.10: −0.018."""
-    state = Warmup(limit=100)
-    for gap in (-0.10, -0.04, -0.03, -0.02, -0.01):
-        state = step_warmup(state, gap)
-        assert not state.over
-    state = step_warmup(state, 0.01)
-    assert state.over and state.steps == 6
-    assert step_warmup(state, -0.9).over
-
-
-def test_warm_up_can_last_until_speaking_is_worth_its_price() -> None:
-    state = Warmup(limit=100, gain=0.05)
-    for gap in (0.0, 0.04, 0.04, 0.05, 0.06):
-        state = step_warmup(state, gap)
-    assert not state.over
-    assert step_warmup(state, 0.06).over
-
-
-def test_one_good_step_does_not_end_the_warm_up() -> None:
-    assert not step_warmup(Warmup(limit=100), 0.5).over
-
-
-def test_warm_up_counts_steps_where_nobody_can_be_silent() -> None:
-    state = Warmup(limit=2)
-    for _ in range(2):
-        state = step_warmup(state, None)
-    assert state.over and state.gaps == ()
-
-
 @pytest.mark.parametrize("logit", [-40.0, -3.5, -1.0, 0.0, 2.9, 3.2, 9.0])
 @pytest.mark.parametrize(("gain", "owed"), [(-0.4, None), (0.0, None), (0.4, None), (0.4, -0.3)])
 def test_what_is_asked_for_is_within_reach(logit: float, gain: float, owed: float | None) -> None:
     log_p = torch.nn.functional.logsigmoid(float64(logit))
     settings = PLAIN
     step = choice_step(log_p.exp(), float64(gain), settings).item() if owed is None else owed
-    change = asked_change(log_p, float64(gain), settings, owed=owed).item()
+    change = wanted_change(log_p, float64(gain), settings, owed=owed).item()
     wanted = min(max(logit + step, -REACH), REACH) - logit
     assert change == pytest.approx(min(max(wanted, -1.0), 1.0), abs=1e-5)

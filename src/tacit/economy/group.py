@@ -1,6 +1,6 @@
-"""The episodes of one task that are compared with each other, from play to credit."""
+"""A group: the episodes of one task that are compared with each other."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -10,34 +10,31 @@ from tacit.types import Episode
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """One task in one step. Play fills in the episodes, credit all the rest."""
+    """One task in one step. `rollout` fills in the episodes, `learn.credit` the rest."""
 
     task_id: str
     level: str = ""
     episodes: tuple[Episode, ...] = ()
-    """What is learned from; those that failed are left out."""
+    """The episodes to learn from, without failed ones."""
     silent: tuple[Episode, ...] = ()
-    """The other arm: the same task with everyone silent who may be, where that is played too."""
+    """The silent arm: the same task with every agent silent that may be. Empty if not played."""
     rewards: tuple[RewardParts, ...] = ()
-    """One for each episode; `silent_rewards` likewise."""
+    """One per episode."""
     silent_rewards: tuple[RewardParts, ...] = ()
-    advantages: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Role → one number for each episode; 0 where the role did not speak in it."""
+    advantages: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Role → one number per episode; 0 if the role did not speak in it."""
     tokens: float = 0.0
-    """What the policy is expected to spend on this task, not what samples forced on it did."""
+    """Expected cost under the policy, without the samples that exploration forced on it."""
     turns: float = 0.0
     money: float = 0.0
+    right: float | None = None
+    """Expected accuracy of the policy, or None if it is simply that of the episodes."""
 
     @property
     def gain(self) -> float | None:
-        """mean R_silent − mean R, where both arms were played."""
-        if not self.silent_rewards:
-            return None
-        return gain_of_silence(self.rewards, self.silent_rewards)
+        """mean R_silent − mean R, or None without a silent arm."""
+        return gain_of_silence(self.rewards, self.silent_rewards) if self.silent_rewards else None
 
 
-def gain_of_silence(
-    spoken: tuple[RewardParts, ...] | list[RewardParts],
-    silent: tuple[RewardParts, ...] | list[RewardParts],
-) -> float:
+def gain_of_silence(spoken: Sequence[RewardParts], silent: Sequence[RewardParts]) -> float:
     return fmean(part.total for part in silent) - fmean(part.total for part in spoken)

@@ -1,4 +1,4 @@
-"""What a training run is made of: a team, its models and policies, tasks, and what learns."""
+"""Assembles a training run: the team, its models and policies, tasks and updaters."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tacit.config import Config, TeamConfig
+from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
+from tacit.economy.budget import Warmup
 from tacit.economy.reward import overlong_penalty
 from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.engine.chat import chat_of
@@ -22,20 +23,24 @@ from tacit.learn.credit import Credit
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.update import Updater
 from tacit.registry import lookup
-from tacit.rollout.groups import check_choices, choosing_roles
-from tacit.run.opening import grader_of, prices_of, tasks_of, teams_of
+from tacit.rollout.groups import Player, check_choices, choosing_roles
+from tacit.run.opening import grader_of, is_greedy, prices_of, tasks_of, teams_of
 from tacit.silence import Silence, open_silence
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.types import Episode, Task
 
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
-"""Where vLLM is given weights; found by name."""
+"""Sends weights to vLLM; a ring, so found by name."""
+NEVER_CHARGED = (
+    "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
+    "and the choice to speak is not trained"
+)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Assembly:
-    """A team in its seats, with trainable weights for those that learn."""
+    """A team with its engines, and trainable weights for the agents that learn."""
 
     config: Config
     team: TeamConfig
@@ -45,17 +50,23 @@ class Assembly:
     trained_engines: list[TrainedEngine]
     frozen: dict[str, LoadedModel]
     engines: dict[str, Engine]
-    """Frozen, by model: for teams that a run is compared with."""
+    """Frozen engines by model, also for the teams that a run is compared with."""
     train_tasks: list[Task] = field(default_factory=list)
-    """From here on: what is there only while a run trains."""
+    """This field and those below are set only for training."""
     test_tasks: list[Task] = field(default_factory=list)
     dropped_leaks: int = 0
     updaters: dict[str, Updater] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
     grader: Grader = grade
 
+    def player(self, on_episode: Callable[[Episode], None]) -> Player:
+        fixed = {role for role in self.team.agents if is_greedy(self.config, self.team, role)}
+        return Player(self.roster, self.grader, self.config, self.silence, fixed, on_episode)
+
+    def warmup(self) -> Warmup:
+        return Warmup(limit=self.silence.warmup_steps, gain=self.config.silence.warmup_gain)
+
     def credit(self) -> Credit:
-        """How episodes are judged."""
         prices, reward = prices_of(self.config), self.config.reward
         parts: dict[str, Callable[[Episode], float]] = {
             name: lookup("reward part", where, {}) for name, where in reward.parts.items()
@@ -71,20 +82,18 @@ class Assembly:
         )
 
     def _overlong(self, episode: Episode) -> float:
-        """DAPO's shaping, on the longest message of a trained agent."""
+        """DAPO's shaping, by the trained agents' worst message."""
         caps = {a.name: a.config.max_tokens for a in self.roster.agents if a.config.trained}
-        return min(
-            (
-                overlong_penalty(c.usage.generated, caps[c.agent], self.config.reward.overlong)
-                for c in episode.calls
-                if c.agent in caps
-            ),
-            default=0.0,
+        penalties = (
+            overlong_penalty(c.usage.generated, caps[c.agent], self.config.reward.overlong)
+            for c in episode.calls
+            if c.agent in caps
         )
+        return min(penalties, default=0.0)
 
 
 def check_training(config: Config) -> TeamConfig:
-    """Everything that can be refused before a model loads."""
+    """Refuse whatever can be refused before a model loads."""
     if config.team is None:
         raise ConfigError("nothing to train: the config has no `team:`")
     if config.train_tasks is None:
@@ -94,33 +103,35 @@ def check_training(config: Config) -> TeamConfig:
     teams_of(config)
     policy_names(config, config.team)
     for role, agent in config.team.agents.items():
-        if agent.trained and (agent.top_p != 1.0 or agent.top_k != 0):
-            raise ConfigError(
-                f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
-                "since anything else biases the ratio the loss is made of"
-            )
-        if agent.trained and config.model_named(agent.model).dtype == "float16":
-            raise ConfigError(
-                f"models.{agent.model}.dtype: gradients vanish in float16; train in bfloat16"
-            )
-        if agent.trained and agent.temperature not in (None, 1.0):
-            raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
-    check_trainable(
-        config.train_tasks.name,
-        config.train_tasks.split,
-        allow_canaried=config.train_tasks.allow_canaried,
-    )
-    if config.reward.shape == "multiplicative" and config.budget.tokens:
-        raise ConfigError(
-            "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
-        )
+        if agent.trained:
+            _check_sampling(role, agent, config.model_named(agent.model))
+    tasks = config.train_tasks
+    check_trainable(tasks.name, tasks.split, allow_canaried=tasks.allow_canaried)
     _check_price(config)
     return config.team
+
+
+def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:
+    if agent.top_p != 1.0 or agent.top_k != 0:
+        raise ConfigError(
+            f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
+            "since anything else biases the ratio the loss is made of"
+        )
+    if model.dtype == "float16":
+        raise ConfigError(
+            f"models.{agent.model}.dtype: gradients vanish in float16; train in bfloat16"
+        )
+    if agent.temperature not in (None, 1.0):
+        raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
 
 
 def _check_price(config: Config) -> None:
     """Talk is priced in tokens or in money, never in both."""
     shape, budget = config.reward.shape, config.budget
+    if shape == "multiplicative" and budget.tokens:
+        raise ConfigError(
+            "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
+        )
     if shape == "priced" and not (config.prices and budget.money):
         raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
     if shape == "priced" and budget.tokens:
@@ -140,9 +151,9 @@ async def open_assembly(
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
 ) -> AsyncIterator[Assembly]:
-    """Load models and build policies, without any data; close it all at the end.
+    """Load models and build policies, but no tasks; close everything at the end.
 
-    `given` speaks for its roles instead of their own models.
+    Engines in `given` replace the models of their roles.
     """
     given = given or {}
     engines: dict[str, Engine] = {}
@@ -185,7 +196,7 @@ async def open_assembly(
 
 @asynccontextmanager
 async def open_training(config: Config, account: Account | None = None) -> AsyncIterator[Assembly]:
-    """The same with tasks to train and to be measured on, and with what learns."""
+    """The same with tasks, updaters and a grader."""
     team = check_training(config)
     assert config.train_tasks is not None
     test_tasks = tasks_of(config.tasks, config.judge)
@@ -193,9 +204,9 @@ async def open_training(config: Config, account: Account | None = None) -> Async
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     async with open_assembly(config, team, account=account) as made:
-        told = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
+        system = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
         for model in made.frozen.values():
-            check_chat(chat_of(model), system=told)
+            check_chat(chat_of(model), system=system)
         made.train_tasks, made.test_tasks, made.dropped_leaks = train_tasks, test_tasks, leaks
         made.updaters = {name: _updater(p, made) for name, p in made.policies.items()}
         made.fingerprints = {name: fingerprint(m.module) for name, m in made.frozen.items()}
@@ -204,7 +215,7 @@ async def open_training(config: Config, account: Account | None = None) -> Async
 
 
 def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
-    """Whatever speaks with weights as they come, and what adapters are trained on."""
+    """Models that are served with frozen weights, and those that adapters are trained on."""
     models = [
         agent.model
         for role, agent in team.agents.items()
@@ -215,7 +226,7 @@ def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> li
 
 
 def _apart(config: Config, model: str) -> bool:
-    """Whether vLLM serves trained weights that have nothing in common with the frozen ones."""
+    """True if vLLM serves the trained weights as a model of their own."""
     return config.policy.kind == "full" and config.model_named(model).engine == "vllm"
 
 
@@ -262,4 +273,4 @@ def _updater(policy: Policy, made: Assembly) -> Updater:
     if made.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
     longest = max(agent.max_tokens for agent in made.team.agents.values() if agent.trained)
-    return Updater(policy, made.config, made.silence, longest)
+    return Updater(policy, made.config, longest)

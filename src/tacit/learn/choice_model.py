@@ -1,4 +1,4 @@
-"""A policy as the step of silence sees it: π(silence) at some prompts, and its gradient."""
+"""Adapts a policy to the step of silence: π(silence) after some prompts, and its gradient."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.engine.memory import as_memory_allows, in_two
-from tacit.learn.gradients import accumulate
-from tacit.learn.policy import Policy
+from tacit.learn.policy import Policy, accumulate
 from tacit.learn.score import score
 from tacit.silence import ChoicePoint
 from tacit.silence.conditioning import any_end, spelled
@@ -21,7 +20,7 @@ class PolicyChoice:
 
     policy: Policy
     tokens: int
-    """How many are computed together; fewer where memory runs out."""
+    """Most tokens to compute at once; lowered when memory runs out."""
 
     @property
     def weights(self) -> list[Tensor]:
@@ -48,7 +47,7 @@ class PolicyChoice:
 
     def _log_p(self, points: Sequence[ChoicePoint]) -> Tensor:
         ends = self.policy.ends
-        asked = [(p.prompt_ids, ids) for p in points for ids in spelled(p.marker_ids, ends)]
+        messages = [(p.prompt_ids, ids) for p in points for ids in spelled(p.marker_ids, ends)]
         with self.policy.on():
-            scores = score(self.policy.loaded.module, asked)
+            scores = score(self.policy.loaded.module, messages)
         return any_end(scores.logprobs_BT, len(ends)).sum(-1)

@@ -1,15 +1,16 @@
-"""From played groups to a training batch: rewards in parts, advantages by (task, role), rows.
+"""From played groups to a training batch: rewards, advantages by (task, role), rows.
 
-Pure bookkeeping over episodes; the formulas are in `economy.reward`, `advantage` and `silence`.
+Bookkeeping only; the formulas are in `economy.reward`, `advantage` and `silence`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from tacit.config import Config
 from tacit.economy.group import Group
 from tacit.economy.reward import EpisodeCost, Multipliers, RewardParts, repetition, reward_group
-from tacit.learn.advantage import ESTIMATORS
+from tacit.learn.advantage import ESTIMATORS, Difficulty, difficulty
 from tacit.learn.batch import Row
 from tacit.silence import ChoicePoint, Choices, Silence
 from tacit.types import Call, Episode
@@ -24,17 +25,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit:
-    """Who is credited with what, as a run's config says."""
+    """Turns groups into a batch, as the config says."""
 
     config: Config
     silence: Silence
     roles: Mapping[str, str]
-    """Agent name → role, of those that are trained."""
+    """Trained agent → its role."""
     money: Callable[[Episode], float] = lambda episode: 0.0
     user_parts: Mapping[str, Callable[[Episode], float]] = field(default_factory=dict)
 
     def __call__(self, groups: Sequence[Group], multipliers: Multipliers) -> Batch:
-        """Judge every group, and make rows of what its trained agents said."""
         for group in groups:
             self._reward(group, multipliers)
         self._give_advantages(groups)
@@ -46,15 +46,14 @@ class Credit:
         """Both arms are rewarded together, so that they share one scale."""
         costs = [self._cost(episode) for episode in (*group.episodes, *group.silent)]
         parts = reward_group(costs, multipliers, self.config.reward, self.config.budget)
-        group.rewards, group.silent_rewards = (
-            parts[: len(group.episodes)],
-            parts[len(group.episodes) :],
-        )
+        spoken = len(group.episodes)
+        group.rewards, group.silent_rewards = parts[:spoken], parts[spoken:]
         expected = self.silence.expected(group)
         weights = [self.silence.likelihood(episode) for episode in group.episodes]
         for name in ("tokens", "turns", "money"):
             spent: list[float] = [getattr(part.raw, name) for part in expected]
             setattr(group, name, weighted_mean(spent, weights))
+        group.right = self.silence.expected_right(group)
 
     def _cost(self, episode: Episode) -> EpisodeCost:
         assert episode.grade is not None
@@ -68,20 +67,18 @@ class Credit:
         )
 
     def _give_advantages(self, groups: Sequence[Group]) -> None:
-        """A role's episodes are those in which it spoke, once each."""
+        """A role is compared over the episodes in which it spoke, each counted once."""
         roles = list(dict.fromkeys(self.roles.values()))
-        worth = [self._worth(group, role) for group in groups for role in roles]
+        pairs = [(group, role) for group in groups for role in roles]
+        worth = [self._worth(group, role) for group, role in pairs]
         estimate = ESTIMATORS[self.config.train.advantage]
-        found = iter(estimate([list(parts.values()) for parts in worth]))
-        by_episode = (dict(zip(parts, next(found), strict=True)) for parts in worth)
-        for group in groups:
-            group.advantages = {
-                role: tuple(values.get(i, 0.0) for i in range(len(group.episodes)))
-                for role, values in zip(roles, by_episode, strict=False)
-            }
+        found = estimate([list(parts.values()) for parts in worth])
+        for (group, role), parts, advantages in zip(pairs, worth, found, strict=True):
+            values = dict(zip(parts, advantages, strict=True))
+            group.advantages[role] = tuple(values.get(i, 0.0) for i in range(len(group.episodes)))
 
     def _worth(self, group: Group, role: str) -> dict[int, RewardParts]:
-        """What the episodes in which a role spoke are worth to it, by number."""
+        """The rewards of the episodes in which a role spoke, by episode number."""
         worth: dict[int, RewardParts] = {}
         for number, episode in enumerate(group.episodes):
             mine = [bool(c.policy) and self.roles.get(c.agent) == role for c in episode.calls]
@@ -115,7 +112,7 @@ class Credit:
                     )
 
     def _unit(self, episode: tuple[object, ...], call: Call, turn: int) -> tuple[object, ...]:
-        """What a GSPO ratio is taken over: one message, all of an agent's, or the episode's."""
+        """Key of the rows that share a GSPO ratio: a message, an agent's messages, or all."""
         return {
             "message": (*episode, turn),
             "agent": (*episode, call.agent),
@@ -123,8 +120,17 @@ class Credit:
         }[self.config.loss.sequence]
 
 
+def teaches(group: Group) -> bool:
+    """True if the spoken episodes differ in task reward, or speaking differs from silence."""
+    spoken, silent = (
+        [episode.grade.reward for episode in arm if episode.grade]
+        for arm in (group.episodes, group.silent)
+    )
+    return difficulty(spoken) is Difficulty.MIXED or bool(silent and fmean(silent) != fmean(spoken))
+
+
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Where all weights are 0, each value counts alike."""
+    """The plain mean if all weights are 0."""
     whole = sum(weights)
     if whole == 0.0:
         return sum(values) / len(values)

@@ -1,23 +1,41 @@
-"""What a run writes as it goes: a line for each step and evaluation, times, episodes.
+"""The files a run appends to: metrics of each step and evaluation, times, episodes.
 
-Whatever may differ between equal runs (times) goes to `timing.jsonl`; all else is the same line for
-line whether a run was interrupted or not.
+Times differ between equal runs and go to `timing.jsonl`; everything else is the same line for line
+whether a run was interrupted or not.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from tacit.economy.meter import Meter
 from tacit.learn.credit import Batch
 from tacit.learn.track import Fan
 from tacit.run.folder import EPISODE, RunFolder
-from tacit.types import Episode
+from tacit.types import Episode, Usage
 
 DROPPED = "episodes/dropped.jsonl"
 PLAYED = "episodes/train.jsonl"
 REPLAYED = ("metrics.jsonl", PLAYED, DROPPED)
-"""Files that are cut back to what a checkpoint knows of them when a run goes on."""
+"""Files that are cut back to their size at the last checkpoint when a run resumes."""
+
+
+class Meter:
+    """Add every episode, also those that training leaves out: they used tokens too."""
+
+    def __init__(self) -> None:
+        self.failed: list[Episode] = []
+        self._used: dict[str, Usage] = {}
+
+    def add(self, episode: Episode) -> None:
+        for call in episode.calls:
+            self._used[call.model] = self._used.get(call.model, Usage()) + call.usage
+        if episode.grade is None:
+            self.failed.append(episode)
+
+    def take(self) -> dict[str, Usage]:
+        """Tokens by model since the last call."""
+        used, self._used = self._used, {}
+        return used
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +46,7 @@ class Journal:
     on_line: Callable[[dict[str, float]], None]
 
     def line(self, step: int, numbers: dict[str, float], times: dict[str, float]) -> None:
-        """What is known of a step, or of the evaluation after it."""
+        """Write the metrics of a step, or of the evaluation after it."""
         line = {"step": step, **numbers}
         self.run.append("metrics.jsonl", json.dumps(line, allow_nan=False).encode())
         used = {model: asdict(usage) for model, usage in self.meter.take().items()}
@@ -39,27 +57,23 @@ class Journal:
 
     def failed(self, step: int, episodes: Sequence[Episode]) -> None:
         for episode in episodes:
-            whole = EPISODE.dump_json(episode)
-            self.run.append(DROPPED, whole[:-1] + f',"step":{step}}}'.encode())
+            self.run.append(DROPPED, _with(episode, f'"step":{step}}}'))
 
     def played(self, step: int, batch: Batch) -> None:
-        for record in _records(step, batch):
-            self.run.append(PLAYED, record)
+        """Write every episode with its reward parts and advantages."""
+        for group in batch.groups:
+            other = [parts.task for parts in group.silent_rewards]
+            silent = {"task_if_silent": sum(other) / len(other)} if other else {}
+            for i, (episode, parts) in enumerate(zip(group.episodes, group.rewards, strict=True)):
+                extra = {
+                    "step": step,
+                    "reward": {"total": parts.total, "task": parts.task, **parts.charged},
+                    "advantages": {role: values[i] for role, values in group.advantages.items()},
+                    **silent,
+                }
+                self.run.append(PLAYED, _with(episode, json.dumps(extra)[1:]))
 
 
-def _records(step: int, batch: Batch) -> list[bytes]:
-    """Every episode of the step as a line: the play itself, its arm, reward parts, advantages."""
-    lines = []
-    for group in batch.groups:
-        other = [parts.task for parts in group.silent_rewards]
-        silent = {"task_if_silent": sum(other) / len(other)} if other else {}
-        for number, (episode, parts) in enumerate(zip(group.episodes, group.rewards, strict=True)):
-            extra = {
-                "step": step,
-                "reward": {"total": parts.total, "task": parts.task, **parts.charged},
-                "advantages": {role: values[number] for role, values in group.advantages.items()},
-                **silent,
-            }
-            whole = EPISODE.dump_json(episode)
-            lines.append(whole[:-1] + b"," + json.dumps(extra).encode()[1:])
-    return lines
+def _with(episode: Episode, fields: str) -> bytes:
+    """The episode as JSON, with more fields at the end."""
+    return EPISODE.dump_json(episode)[:-1] + f",{fields}".encode()

@@ -1,4 +1,4 @@
-"""One batch into updates of every policy, while none of the engines that serve them runs."""
+"""Updates every policy with one batch, while the engines that serve them are paused."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +13,7 @@ from tacit.learn.score import score
 from tacit.learn.update import Updated
 
 BASE_LOSS_ROWS = 16
-"""Messages a step whose loss under the frozen base is looked at: private codes show there."""
+"""Messages per step whose loss under the frozen base is measured, which reveals private codes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,18 +21,18 @@ class Learners:
     made: Assembly
 
     async def update(self, batch: Batch, *, train_choice: bool) -> dict[str, Updated]:
-        """One update of every policy."""
+        """One update of every policy that has rows."""
+        updated = {}
         async with self.changing():
-            return {
-                name: updater.update(rows, choices, train_choice=train_choice)
-                for name, updater in self.made.updaters.items()
-                if (rows := [row for row in batch.rows if row.policy == name])
-                for choices in ([one for one in batch.choices if one.policy == name],)
-            }
+            for name, updater in self.made.updaters.items():
+                choices = [choice for choice in batch.choices if choice.policy == name]
+                if rows := [row for row in batch.rows if row.policy == name]:
+                    updated[name] = updater.update(rows, choices, train_choice=train_choice)
+        return updated
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Inside, trained engines rest; afterwards they serve the next version."""
+        """Pauses the trained engines; afterwards they serve the next version."""
         async with AsyncExitStack() as stack:
             for engine in self.made.trained_engines:
                 await stack.enter_async_context(engine.paused())
@@ -41,7 +41,7 @@ class Learners:
                 await engine.refresh(engine.version + 1)
 
     def numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
-        """What happened in the updates, under names of their own where there are several."""
+        """Metrics of the updates, with the policy in their names if there are several."""
         numbers: dict[str, float] = {}
         for policy, one in updated.items():
             prefix = "train" if len(updated) == 1 else f"train/{policy}"

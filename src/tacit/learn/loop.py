@@ -1,6 +1,7 @@
 """The training loop: play, judge, update, price, log; evaluate and save now and then.
 
-A run is its folder: what it writes there is the `journal`'s, where it stands is its `state`.
+Everything a run knows is in its folder: `journal` writes the files, `state` is what a checkpoint
+keeps.
 """
 
 import asyncio
@@ -9,44 +10,41 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from tacit.economy.budget import PATIENCE, check_budget, open_duals, step_dual, unreachable
+from tacit.economy.budget import PATIENCE, open_duals, step_dual, step_warmup, unreachable
 from tacit.economy.group import Group
-from tacit.economy.meter import Meter
 from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
 from tacit.evaluation.measure import evaluate_team, summarise
-from tacit.learn.advantage import Difficulty, difficulty
-from tacit.learn.assemble import Assembly
+from tacit.learn.assemble import NEVER_CHARGED, Assembly
 from tacit.learn.checkpoint import Checkpoints, reading
-from tacit.learn.credit import Batch, Credit
-from tacit.learn.journal import REPLAYED, Journal
+from tacit.learn.credit import Batch, Credit, teaches
+from tacit.learn.journal import REPLAYED, Journal, Meter
 from tacit.learn.learners import Learners
-from tacit.learn.metrics import empty_share, step_metrics, untrained_silence
+from tacit.learn.metrics import (
+    empty_share,
+    notes_before_training,
+    price_metrics,
+    step_metrics,
+)
 from tacit.learn.policy import check_frozen
 from tacit.learn.state import State
 from tacit.learn.task_sampler import TaskSampler
 from tacit.learn.track import Fan
 from tacit.learn.update import Updated
 from tacit.learn.weights import Weights
-from tacit.rollout.groups import Player, fixed_tokens, make_player
+from tacit.rollout.groups import Player
 from tacit.rollout.play import NO_CAP, Cap
 from tacit.run.folder import RunFolder
-from tacit.run.opening import is_greedy, prices_of
-from tacit.silence.warmup import Warmup, step_warmup
+from tacit.run.opening import prices_of
 from tacit.types import Episode, Task
 
-NEVER_CHARGED = (
-    "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
-    "and the choice to speak is not trained"
-)
 NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
 EMPTY = "the trained agents' messages have become empty"
-"""How the reasons to stop begin that a setting can lift."""
+"""Beginnings of the reasons to stop that a changed setting can lift."""
 OVER_BUDGET = 1.1
-"""A checkpoint may cost so much of its budget and still count as within it."""
+"""A checkpoint counts as within its budget up to this multiple of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,13 +54,13 @@ class Trainer:
     on_step: Callable[[dict[str, float]], None] = lambda numbers: None
     on_note: Callable[[str], None] = lambda sentence: None
     pause: Callable[[], bool] = lambda: False
-    """Asked before each step: True saves and stops, and the same command goes on from there."""
+    """Asked before each step: True saves and stops, and the same command resumes."""
     enough: Callable[[], str | None] = lambda: None
-    """Asked before each step: why training ends here, to be evaluated like any other end."""
+    """Asked before each step: a reason ends the training here, with an evaluation."""
     cap: Cap = NO_CAP
-    """What may be spent: looked at before each step, and each episode outside of steps."""
+    """Spending limit, checked before each step, and before each episode outside of steps."""
     start: Weights | None = None
-    """What a new run begins with, where that is not the models' own weights."""
+    """Initial weights of a new run, if not those of the models."""
     state: State = field(init=False)
     player: Player = field(init=False)
     meter: Meter = field(init=False)
@@ -75,19 +73,16 @@ class Trainer:
     def __post_init__(self) -> None:
         made, config = self.made, self.made.config
         self.meter = Meter()
-        fixed = {role for role in made.team.agents if is_greedy(config, made.team, role)}
-        self.player = make_player(
-            made.roster, made.grader, config, made.silence, fixed, on_episode=self.meter.add
-        )
+        self.player = made.player(self.meter.add)
         self.learners = Learners(made)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.credit = made.credit()
-        warmup = Warmup(limit=made.silence.warmup_steps, gain=config.silence.warmup_gain)
+        warmup = made.warmup()
         self.state = State(duals=open_duals(config.budget, warming=not warmup.over), warmup=warmup)
         self.sampler = TaskSampler(made.train_tasks, config.seed)
 
     async def train(self) -> State:
-        """Run to the last step, from wherever the folder's last checkpoint left off."""
+        """Run to the last step, from the folder's last checkpoint if there is one."""
         config = self.made.config
         resumed = await self._resume()
         if not resumed:
@@ -107,8 +102,7 @@ class Trainer:
             self._say_schedule()
         origin = {"from": str(self.start.folder.resolve())} if self.start and not resumed else {}
         self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
-        tree = config.model_dump(mode="json")
-        folder = str(self.run.path / "tracker")
+        folder, tree = str(self.run.path / "tracker"), config.model_dump(mode="json")
         trackers = Fan(config.train.trackers, config.name, folder, tree)
         self.journal = Journal(self.run, self.meter, trackers, self.on_step)
         if not resumed:
@@ -117,7 +111,7 @@ class Trainer:
         elif self.state.owed:
             await self._evaluate_or_owe()
             self._save()
-        while self.state.step < self.made.config.train.steps and not self.state.stopped:
+        while self.state.step < config.train.steps and not self.state.stopped:
             if self.pause():
                 self._save()
                 break
@@ -142,7 +136,7 @@ class Trainer:
         self._save()
 
     async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Group], float, float]:
-        """Play tasks and learn from them without keeping anything; with seconds of each."""
+        """Play tasks and learn from them without saving; returns the seconds of both too."""
         began = time.perf_counter()
         played = await self.player.play(tasks, step=1, cap=self.cap)
         rolled = time.perf_counter()
@@ -159,7 +153,12 @@ class Trainer:
         updated = await _finished(self.learners.update(batch, train_choice=self.state.warmup.over))
         self.state.step += 1
         self.state.dropped += len(failed)
-        numbers = self._numbers(batch, updated) | {"episodes/dropped": len(failed)}
+        numbers = {
+            **step_metrics(batch.groups),
+            **price_metrics(self.state.duals, self.made.config.budget, self.state.warmup),
+            **self.learners.numbers(batch, updated),
+            "episodes/dropped": len(failed),
+        }
         self._control(batch)
         self._guard(batch, updated)
         train = self.made.config.train
@@ -176,14 +175,14 @@ class Trainer:
             self._save()
 
     async def _play(self, step: int) -> list[Group]:
-        """A step's groups; dead ones are replaced where dynamic sampling is on."""
+        """The groups of a step; dynamic sampling replaces those that teach nothing."""
         train = self.made.config.train
         self.meter.failed.clear()
         tasks = self.sampler.take(train.tasks_per_step)
         played, seen = await self.player.play(tasks, step), {task.id for task in tasks}
         for _ in range(train.dynamic_sampling):
-            alive = [group for group in played if _teaches(group)]
-            # a task played again in the same step would draw the same episodes
+            alive = [group for group in played if teaches(group)]
+            # not a task of this step again: it would draw the same episodes
             others = self.sampler.take(len(played) - len(alive), besides=seen)
             if not others:
                 break
@@ -203,7 +202,7 @@ class Trainer:
         )
 
     def _control(self, batch: Batch) -> None:
-        """Move the warm-up and the prices on by one step."""
+        """Advance the warm-up and the prices by one step."""
         gains = [group.gain for group in batch.groups if group.gain is not None]
         gap = -sum(gains) / len(gains) if gains else None
         if not self.state.warmup.over:
@@ -217,7 +216,7 @@ class Trainer:
                 self.on_note(sentence)
 
     def _guard(self, batch: Batch, updated: Mapping[str, Updated]) -> None:
-        """Stop with a reason rather than go on with a run that cannot recover."""
+        """Stop a run that cannot recover."""
         train = self.made.config.train
         signal = any(row.advantage for row in batch.rows) or (
             self.state.warmup.over and any(choice.gain for choice in batch.choices)
@@ -233,37 +232,20 @@ class Trainer:
         if self.state.stopped:
             self.on_note(f"stopped: {self.state.stopped}")
 
-    def _numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
-        numbers = step_metrics(batch.groups, self.made.silence)
-        for name, dual in self.state.duals.items():
-            numbers[f"budget/{name}"] = self.made.config.budget.limit(name) or 0.0
-            numbers[f"lambda/{name}"] = dual.value
-        numbers["silence/warming"] = float(not self.state.warmup.over)
-        numbers |= self.learners.numbers(batch, updated)
-        return numbers
-
     async def probe(self) -> list[Episode]:
-        """Play tasks in silence, and refuse a budget that no team could learn to keep."""
-        if not (self.state.duals and self.player.choosing):
+        """Refuse a budget that the team could not learn to keep; returns the episodes played."""
+        if not self.state.duals:
             return []
-        silent = await self.player.play_silent(self.made.train_tasks[:16], self.cap)
-        budget = self.made.config.budget
-        for name in ("tokens", "turns"):
-            if (limit := budget.limit(name)) is not None and budget.control == "dual":
-                costs = [
-                    fixed_tokens(e) if name == "tokens" else e.turns for e in silent if e.grade
-                ]
-                check_budget(name, limit, sum(costs) / max(1, len(costs)))
-        return silent
+        return await self.player.probe(self.made.train_tasks, self.cap)
 
     async def _evaluate_or_owe(self) -> None:
-        """Evaluate the last step; told to end meanwhile, save that this is still to be done."""
+        """Evaluate the last step; if interrupted, save that the evaluation is still missing."""
         self.state.owed = True
         with self._saved():
             await self._evaluate()
 
     async def _evaluate(self) -> None:
-        """Held-out tasks, the policy choosing alone and greedily; remember the best."""
+        """Play the held-out tasks greedily, and remember the best checkpoint."""
         config, step = self.made.config, self.state.step
         began = time.perf_counter()
         name = f"eval-{step:06d}"
@@ -283,13 +265,13 @@ class Trainer:
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
         self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
-        for sentence in untrained_silence(episodes) if not step else ():
+        for sentence in notes_before_training(episodes) if not step else ():
             self.on_note(sentence)
         self._remember(numbers)
         self.state.owed = False
 
     def _remember(self, numbers: Mapping[str, float]) -> None:
-        """Within the budgets first, then accuracy, then fewer tokens."""
+        """Rank by being within the budgets, then by accuracy, then by fewer tokens."""
         tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
         rank = [self._within(tokens, turns), numbers["eval/accuracy"], -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
@@ -303,14 +285,14 @@ class Trainer:
             self.on_note(f"stopped: {self.state.stopped}")
 
     def _within(self, tokens: float, turns: float) -> bool:
-        """Under fixed prices a budget is but the unit they are counted in."""
+        """Always true under fixed prices, where a budget is only a unit."""
         budget = self.made.config.budget
         spent = ((tokens, budget.tokens), (turns, budget.turns))
         fixed = budget.control == "fixed"
         return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
 
     def _still_stopped(self) -> bool:
-        """Whether what stopped the run would stop it under today's settings too."""
+        """True if the current settings would also have stopped the run."""
         train, reason = self.made.config.train, self.state.stopped or ""
         if reason.startswith(NO_BETTER):
             return 0 < train.patience <= self.state.worse
@@ -319,7 +301,7 @@ class Trainer:
         return not reason.startswith(NO_SIGNAL) or self.state.dead >= train.dead_steps
 
     def _say_schedule(self) -> None:
-        """A run that goes on for longer or shorter than planned takes up the new plan's rate."""
+        """Say how the learning rate continues if train.steps has changed."""
         config = self.made.config
         before, now = self.run.changes(config).get("train.steps", (0, 0))
         if before != now and config.optimizer.schedule != "constant":
@@ -330,15 +312,14 @@ class Trainer:
             )
 
     def _save(self) -> None:
-        sizes = {name: _size(self.run.path / name) for name in REPLAYED}
-        state = {**self.state.to_json(), "sizes": sizes}
-        self.checkpoints.save(self.state.step, state, self.made.updaters)
+        self.state.sizes = {name: _size(self.run.path / name) for name in REPLAYED}
+        self.checkpoints.save(self.state.step, self.state.to_json(), self.made.updaters)
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
 
     @contextmanager
     def _saved(self) -> Iterator[None]:
-        """Inside, the state stays that of the last whole step; a run that is stopped saves it."""
+        """Saves the state of the last whole step if the run is interrupted inside."""
         try:
             yield
         except (SpendCap, asyncio.CancelledError):
@@ -347,7 +328,7 @@ class Trainer:
             raise
 
     async def _resume(self) -> bool:
-        """Take up the last whole checkpoint; what was written after it is cut off and replayed."""
+        """Load the last checkpoint, and cut off what was written after it; False if none."""
         self.checkpoints.sweep()
         last = self.checkpoints.step("last")
         if last is None:
@@ -359,12 +340,11 @@ class Trainer:
             self.state = State.from_json(tree)
             if not self._still_stopped():
                 self.state.stopped = None
-            if self.state.best:  # as it is judged today, whatever it was when it was saved
+            if self.state.best:  # judge it again under the current settings
                 rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
                 self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
-            sizes = {name: _natural(tree["sizes"].get(name, 0)) for name in REPLAYED}
-        for name, size in sizes.items():
-            self.run.cut(name, size)
+        for name in REPLAYED:
+            self.run.cut(name, self.state.sizes.get(name, 0))
         self.sampler.position = self.state.position
         for engine in self.made.trained_engines:
             async with engine.paused():
@@ -375,34 +355,19 @@ class Trainer:
 
 
 async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, Updated]:
-    """Its result also where we are cancelled meanwhile, which then comes at the next wait."""
-    task, me, told = asyncio.ensure_future(work), asyncio.current_task(), 0
+    """Await work to its end even if cancelled; the cancellation follows at the next await."""
+    task, me, cancelled = asyncio.ensure_future(work), asyncio.current_task(), 0
     assert me is not None
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            told += 1
-    for _ in range(told):
+            cancelled += 1
+    for _ in range(cancelled):
         me.uncancel()
-    if told:
-        me.cancel()  # once is enough, and what asyncio.run takes for Ctrl-C
+    if cancelled:
+        me.cancel()  # only once, which asyncio.run takes for Ctrl-C
     return task.result()
-
-
-def _teaches(group: Group) -> bool:
-    """Whether its messages differ in what they earn, or speaking from silence."""
-    spoken, silent = (
-        [episode.grade.reward for episode in arm if episode.grade]
-        for arm in (group.episodes, group.silent)
-    )
-    return difficulty(spoken) is Difficulty.MIXED or bool(silent and fmean(silent) != fmean(spoken))
-
-
-def _natural(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no size of a file")
-    return value
 
 
 def _size(path: Path) -> int:

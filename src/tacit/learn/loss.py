@@ -1,21 +1,19 @@
-"""Policy losses over one micro-batch: gspo, gspo_token, grpo, dapo, dr_grpo, luspo.
+"""Policy losses over one microbatch: gspo, gspo_token, grpo, dapo, dr_grpo, luspo.
 
-Pure functions of log-probabilities. Not covered: computing those, advantages, the choice between
-speaking and silence (`silence`), the optimiser.
+Pure functions of log-probabilities. Not covered: computing those, advantages, the optimiser.
 
 Every loss is a sum over tokens of a term times a weight, and the weights depend only on the sizes
-of the *whole* batch. So the losses of micro-batches add up to the loss of the batch, and their
-gradients to its gradient, however it is cut. One condition: the losses with a ratio per sequence
-(gspo, gspo_token, luspo) need all rows of a sequence in one micro-batch, and say so when they are
-not there. Each loss owns its reduction; no setting changes it, because GSPO with a token mean is a
-different, length-weighted loss.
+of the *whole* batch. So the losses and gradients of microbatches add up to those of the batch,
+however it is cut. One condition: the losses with a ratio per sequence (gspo, gspo_token, luspo)
+need all rows of a sequence in one microbatch, and raise otherwise. The reduction is part of each
+loss and not a setting, because GSPO with a token mean is a different, length-weighted loss.
 
 Shapes: B rows, T positions, S sequences of the whole batch (a message is one row; an agent's or an
 episode's messages are several rows with one sequence number).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -29,7 +27,7 @@ LOG_RATIO_LIMIT = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossInputs:
-    """One micro-batch. What lies under the mask's zeros is never read."""
+    """One microbatch. Values outside the mask are never read."""
 
     logprobs_BT: Tensor
     """log π_θ of the sampled tokens; the only tensor with a gradient."""
@@ -41,9 +39,9 @@ class LossInputs:
     sequence_B: Tensor
     """Each row's sequence, 0 … S−1 over the whole batch."""
     weights_B: Tensor | None = None
-    """Detached weights of the advantages, as silence's `floor` makes them."""
-    silent_B: Tensor | None = None
-    """Which rows are silence, for the statistics."""
+    """Factors on the advantages."""
+    apart: Mapping[str, Tensor] = field(default_factory=dict)
+    """Subsets of rows, as (B,) masks, whose clipping is also reported by name."""
     ref_logprobs_BT: Tensor | None = None
     engine_logprobs_BT: Tensor | None = None
 
@@ -59,7 +57,7 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchSizes:
-    """What the denominators of a whole batch are made of; rows of advantage 0 count too."""
+    """Sizes of a whole batch, for the denominators; rows of advantage 0 count too."""
 
     lengths_S: Tensor
     """Tokens of each sequence."""
@@ -90,18 +88,13 @@ CLIP_RANGES = {
     "dr_grpo": (0.2, 0.2),
     "luspo": (2e-3, 2.5e-3),
 }
-"""(ε_low, ε_high) as each method's source recommends them."""
+"""(ε_low, ε_high) as each paper recommends."""
 LENGTH_REF = 1024
 """`length_aware` widens ε by sqrt(LENGTH_REF/L): the mean log-ratio of L tokens spreads like
 1/sqrt(L), so a fixed tiny ε clips nearly every short message. Only losses with a ratio per sequence
 use it."""
 MAX_LENGTH = 1024
-"""dr_grpo's constant in the place of a message's own length, where the config gives none."""
-
-
-def clip_range(config: LossConfig) -> tuple[float, float]:
-    low, high = CLIP_RANGES[config.name]
-    return config.clip_low or low, config.clip_high or high
+"""The constant by which dr_grpo divides, if the config does not set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,21 +134,21 @@ def grpo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
 def dapo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
     """DAPO (arXiv 2503.14476, eq. 8): GRPO's terms, a mean over all tokens, ε_high above ε_low.
 
-    Overlong shaping is `economy.reward.overlong_penalty`; dynamic sampling is the trainer's.
+    Overlong shaping is `economy.reward.overlong_penalty`; dynamic sampling is in `loop`.
     """
     weight = torch.ones_like(x.logprobs_BT[:, :1]) / sizes.tokens
     return _clipped_loss(x, sizes, config, _bounded_exp(_log_ratio(x)), weight)
 
 
 def dr_grpo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
-    """Dr. GRPO (arXiv 2503.20783): GRPO's terms divided by a constant length, so no length bias."""
+    """Dr. GRPO (arXiv 2503.20783): GRPO's terms over a constant length, so no length bias."""
     length = sizes.sequences * (config.max_length or MAX_LENGTH)
     weight = torch.ones_like(x.logprobs_BT[:, :1]) / length
     return _clipped_loss(x, sizes, config, _bounded_exp(_log_ratio(x)), weight)
 
 
 def luspo(x: LossInputs, sizes: BatchSizes, config: LossConfig) -> LossOutput:
-    """LUSPO (arXiv 2602.05261): GSPO times the length, which undoes its pull to short output.
+    """LUSPO (arXiv 2602.05261): GSPO times the length, which undoes its pull to short outputs.
 
     J = 1/S Σ_i |y_i|·min(s_i·A_i, clip(s_i)·A_i)
     """
@@ -189,13 +182,14 @@ def _clipped_loss(
     *,
     per_sequence: bool = False,
 ) -> LossOutput:
-    """Σ_t weight·(−min(ratio·A, clip(ratio)·A)·correction + β·k3), and what was seen on the way."""
+    """Σ_t weight·(−min(ratio·A, clip(ratio)·A)·correction + β·k3), and its statistics."""
     advantages = _weighted_advantages(x)
     lengths_B1 = sizes.lengths_S[x.sequence_B][:, None].clamp(min=1).to(ratio.dtype)
     aware = per_sequence and config.length_aware
     widen = (LENGTH_REF / lengths_B1) ** 0.5 if aware else torch.ones_like(lengths_B1)
-    clip_low, clip_high = clip_range(config)
-    low, high = 1 - clip_low * widen, 1 + clip_high * widen
+    clip_low, clip_high = CLIP_RANGES[config.name]
+    low = 1 - (config.clip_low or clip_low) * widen
+    high = 1 + (config.clip_high or clip_high) * widen
     surrogate = torch.min(ratio * advantages, torch.clamp(ratio, low, high) * advantages)
     mismatch_B1 = _engine_mismatch(x)
     if mismatch_B1 is not None and config.mismatch_cap is not None:
@@ -213,7 +207,7 @@ def _clipped_loss(
         log_ratio_BT=_log_ratio(x).detach(),
         lengths_B1=lengths_B1,
         per_sequence=per_sequence,
-        silent_B=x.silent_B,
+        apart=x.apart,
         ref_kl_BT=None if kl_BT is None else kl_BT.detach(),
         mismatch_B1=mismatch_B1,
         mismatch_cap=config.mismatch_cap,
@@ -224,7 +218,7 @@ def _clipped_loss(
 def _weighted_advantages(x: LossInputs) -> Tensor:
     """(B, 1) or (B, T)."""
     per_token = x.advantages.dim() == 2
-    # 0, not NaN: the backward pass multiplies what lies under the mask by its zero gradient.
+    # 0 outside the mask, since NaN would survive a multiplication by a zero gradient
     advantages = (
         torch.where(x.mask_BT, x.advantages, 0.0) if per_token else x.advantages[:, None]
     ).detach()
@@ -232,7 +226,7 @@ def _weighted_advantages(x: LossInputs) -> Tensor:
 
 
 def _engine_mismatch(x: LossInputs) -> Tensor | None:
-    """π_old/π_engine of each row as a geometric mean, detached and not truncated.
+    """The geometric mean of π_old/π_engine over each row, detached and not truncated.
 
     The product would shrink with length (TRL pull request 5815: 0.569 where the mean is 0.993).
     """
@@ -244,7 +238,7 @@ def _engine_mismatch(x: LossInputs) -> Tensor | None:
 
 
 def _log_ratio(x: LossInputs) -> Tensor:
-    """log π_θ/π_old, 0 under the mask whatever lies there."""
+    """log π_θ/π_old, 0 outside the mask."""
     return torch.where(x.mask_BT, x.logprobs_BT - x.old_logprobs_BT, 0.0)
 
 
@@ -253,7 +247,7 @@ def _bounded_exp(log_ratio: Tensor) -> Tensor:
 
 
 def _sequence_mean(values_BT: Tensor, x: LossInputs, sizes: BatchSizes) -> Tensor:
-    """Mean over all tokens of each row's sequence, (B, 1)."""
+    """The mean over all tokens of each row's sequence, (B, 1)."""
     lengths_S = sizes.lengths_S
     here_S = torch.zeros_like(lengths_S).index_add(0, x.sequence_B, x.mask_BT.sum(-1))
     cut = (here_S != lengths_S) & (here_S > 0)

@@ -1,6 +1,6 @@
-"""What a loss saw: ratios, clipping by length and for silence, divergences, as sums that add up.
+"""Statistics of a loss: ratios, clipping by message length, divergences.
 
-Micro-batches are merged by adding sums and counts, so a metric does not depend on the cut either.
+Kept as sums and counts, so that they do not depend on how a batch is cut into microbatches.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 BUCKETS = (4, 16, 64, 256, 1024)
-"""Upper ends of the length buckets; the last bucket has none."""
+"""Upper ends of the length buckets; one more bucket is open-ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class LossStats:
 
 
 def merge_stats(parts: Iterable[LossStats]) -> dict[str, float]:
-    """Means over the micro-batches of a batch; what never occurred is left out."""
+    """Means over the microbatches of a batch, without those that have a count of 0."""
     parts = list(parts)
     names = dict.fromkeys(name for part in parts for name in part.sums)
     sums = {name: sum(part.sums.get(name, 0.0) for part in parts) for name in names}
@@ -48,15 +48,12 @@ def measure(
     log_ratio_BT: Tensor,
     lengths_B1: Tensor,
     per_sequence: bool,
-    silent_B: Tensor | None,
+    apart: Mapping[str, Tensor],
     ref_kl_BT: Tensor | None,
     mismatch_B1: Tensor | None,
     mismatch_cap: float | None,
 ) -> LossStats:
-    """The sums of one micro-batch.
-
-    Where the ratio is one per sequence, clipping and ratio count sequences, else tokens.
-    """
+    """The sums of one microbatch; with `per_sequence`, ratios and clipping count sequences."""
     tokens_BT = mask_BT.to(ratio_BT.dtype)
     unit_BT = tokens_BT / lengths_B1 if per_sequence else tokens_BT
     clipped = clipped_BT.to(ratio_BT.dtype)
@@ -69,8 +66,8 @@ def measure(
     bucket_B1 = torch.bucketize(lengths_B1, torch.tensor(BUCKETS, device=lengths_B1.device))
     for number, name in enumerate(bucket_names()):
         columns[f"clip_fraction/{name}"] = (clipped, unit_BT * (bucket_B1 == number))
-    if silent_B is not None:
-        columns["clip_fraction/silent"] = (clipped, unit_BT * silent_B[:, None])
+    for name, rows_B in apart.items():
+        columns[f"clip_fraction/{name}"] = (clipped, unit_BT * rows_B[:, None])
     if ref_kl_BT is not None:
         columns["ref_kl"] = (ref_kl_BT, tokens_BT)
     if mismatch_B1 is not None:
@@ -79,7 +76,7 @@ def measure(
         if mismatch_cap is not None:
             truncated = (mismatch_B1 > mismatch_cap).to(ratio_BT.dtype).expand_as(mask_BT)
             columns["mismatch_truncated"] = (truncated, per_row_BT)
-    # One transfer from the device for all of them.
+    # one transfer from the device
     numbers = torch.stack(
         [torch.where(mask_BT, value, 0.0).mul(unit).sum() for value, unit in columns.values()]
         + [unit.sum() for _, unit in columns.values()]

@@ -1,23 +1,25 @@
-"""The numbers of one training step, from what was played and what the update saw."""
+"""The metrics of one training step that come from its groups, its prices and its warm-up."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp
 from statistics import fmean
 
+from tacit.config import BudgetConfig
+from tacit.economy.budget import Dual, Warmup
 from tacit.economy.group import Group
 from tacit.engine.base import without_marker
 from tacit.learn.advantage import Difficulty, difficulty
-from tacit.silence import Silence
 from tacit.types import Call, Episode
 
 
-def step_metrics(groups: Sequence[Group], silence: Silence) -> dict[str, float]:
+def step_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Accuracy, reward parts, expected cost, tokens by agent, silence by agent and level."""
     episodes = [episode for group in groups for episode in group.episodes]
-    rewards = [parts for group in groups for parts in group.rewards]
     silent = [episode for group in groups for episode in group.silent]
+    rewards = [parts for group in groups for parts in group.rewards]
     charged, own = rewards[0].charged, rewards[0].raw.user
+    kinds = Counter(difficulty([parts.task for parts in group.rewards]) for group in groups)
     numbers = {
         "accuracy/sampled": _right(episodes),
         "reward/total": fmean(parts.total for parts in rewards),
@@ -26,71 +28,82 @@ def step_metrics(groups: Sequence[Group], silence: Silence) -> dict[str, float]:
         "cost/turns": fmean(group.turns for group in groups),
         **{f"reward/{name}": -fmean(p.charged[name] for p in rewards) for name in charged},
         **{f"reward/{name}": fmean(p.raw.user[name] for p in rewards) for name in own},
-        **_agents(episodes),
+        **_tokens(episodes),
         **_silence(groups),
         **_cut(episodes),
-        **_dead(groups),
+        **{f"groups/{kind.value}": kinds[kind] / len(groups) for kind in Difficulty},
         "episodes/overflowed": sum(episode.overflowed for episode in (*episodes, *silent)),
     }
     if silent:
-        expected = (silence.expected_right(group) for group in groups)
         numbers["accuracy/silent_arm"] = _right(silent)
-        numbers["accuracy/policy"] = fmean(right for right in expected if right is not None)
+        numbers["accuracy/policy"] = fmean(g.right for g in groups if g.right is not None)
         numbers["silence/gain"] = fmean(g.gain for g in groups if g.gain is not None)
     return dict(sorted(numbers.items()))
+
+
+def price_metrics(
+    duals: Mapping[str, Dual], budget: BudgetConfig, warmup: Warmup
+) -> dict[str, float]:
+    numbers = {}
+    for name, dual in duals.items():
+        numbers[f"budget/{name}"] = budget.limit(name) or 0.0
+        numbers[f"lambda/{name}"] = dual.value
+    numbers["silence/warming"] = float(not warmup.over)
+    return numbers
 
 
 def _right(episodes: Iterable[Episode]) -> float:
     return fmean(bool(episode.grade and episode.grade.right) for episode in episodes)
 
 
-def _agents(episodes: Sequence[Episode]) -> dict[str, float]:
+def _calls(episodes: Iterable[Episode]) -> list[Call]:
+    return [call for episode in episodes for call in episode.calls]
+
+
+def _tokens(episodes: Sequence[Episode]) -> dict[str, float]:
     tokens: Counter[str] = Counter()
-    for episode in episodes:
-        for call in episode.calls:
-            tokens[call.agent] += call.usage.generated
+    for call in _calls(episodes):
+        tokens[call.agent] += call.usage.generated
     return {f"tokens/{agent}": total / len(episodes) for agent, total in tokens.items()}
 
 
 def _silence(groups: Sequence[Group]) -> dict[str, float]:
-    """How likely silence is to the policy, by agent, and by level where there are several."""
+    """Mean probability of silence by agent, and by level if tasks have one."""
     chances: dict[str, list[float]] = defaultdict(list)
     for group in groups:
-        for call in (call for episode in group.episodes for call in episode.calls):
-            if (chance := _chance(call)) is not None:
-                chances[f"silence/{call.agent}"].append(chance)
-                if group.level:
-                    chances[f"silence/{call.agent}/{group.level}"].append(chance)
+        for call in _calls(group.episodes):
+            if call.silence_logprob is not None:
+                chance = exp(call.silence_logprob)
+            elif call.may_be_silent:
+                chance = float(call.silent)
+            else:
+                continue
+            chances[f"silence/{call.agent}"].append(chance)
+            if group.level:
+                chances[f"silence/{call.agent}/{group.level}"].append(chance)
     return {name: fmean(values) for name, values in chances.items()}
 
 
-def _chance(call: Call) -> float | None:
-    if call.silence_logprob is not None:
-        return exp(call.silence_logprob)
-    return float(call.silent) if call.may_be_silent else None
+def _choosing(episodes: Iterable[Episode]) -> list[Call]:
+    """Calls of trained agents that could have been silent."""
+    return [c for c in _calls(episodes) if c.policy and c.silence_logprob is not None]
 
 
 def _cut(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Share of what was said by those who may be silent that ends in the silence marker."""
-    texts = [
-        call.text
-        for episode in episodes
-        for call in episode.calls
-        if call.policy and call.silence_logprob is not None and not call.silent
-    ]
+    """Share of messages ending in the silence marker, among agents that may be silent."""
+    texts = [call.text for call in _choosing(episodes) if not call.silent]
     return {"messages/cut": fmean(without_marker(text) != text for text in texts)} if texts else {}
 
 
-def untrained_silence(episodes: Sequence[Episode]) -> list[str]:
-    """Of each agent that learns and may be silent, greedily: what it does, and π(silence)."""
-    asked: dict[str, list[Call]] = defaultdict(list)
-    for call in (call for episode in episodes for call in episode.calls):
-        if call.policy and call.silence_logprob is not None:
-            asked[call.agent].append(call)
-    return [_says(agent, calls) for agent, calls in asked.items()]
+def notes_before_training(episodes: Sequence[Episode]) -> list[str]:
+    """How often each trained agent is silent at first, when it decodes greedily."""
+    by_agent: dict[str, list[Call]] = defaultdict(list)
+    for call in _choosing(episodes):
+        by_agent[call.agent].append(call)
+    return [_note(agent, calls) for agent, calls in by_agent.items()]
 
 
-def _says(agent: str, calls: Sequence[Call]) -> str:
+def _note(agent: str, calls: Sequence[Call]) -> str:
     chance = fmean(exp(call.silence_logprob or 0.0) for call in calls)
     silent, unheard = (fmean(getattr(c, kind) for c in calls) for kind in ("silent", "unheard"))
     sentence = (
@@ -103,18 +116,8 @@ def _says(agent: str, calls: Sequence[Call]) -> str:
     return sentence
 
 
-def _dead(groups: Sequence[Group]) -> dict[str, float]:
-    kinds = Counter(difficulty([part.task for part in group.rewards]) for group in groups)
-    return {f"groups/{kind.value}": kinds[kind] / len(groups) for kind in Difficulty}
-
-
 def empty_share(groups: Sequence[Group]) -> float:
-    """Share of the trained agents' spoken messages that hold no text at all."""
-    texts = [
-        call.text
-        for group in groups
-        for episode in group.episodes
-        for call in episode.calls
-        if call.policy and not call.silent
-    ]
+    """Share of the trained agents' spoken messages that have no text."""
+    calls = [call for group in groups for call in _calls(group.episodes)]
+    texts = [call.text for call in calls if call.policy and not call.silent]
     return fmean(not text.strip() for text in texts) if texts else 0.0

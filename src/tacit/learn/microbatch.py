@@ -1,4 +1,4 @@
-"""A microbatch: rows that go through the model together, and what the model makes of them."""
+"""A microbatch: rows that go through the model together, and their scores."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,9 +19,9 @@ from tacit.silence.conditioning import any_end, conditioned_logprobs, shared_pre
 class Microbatch:
     rows: Sequence[Row]
     sizes: BatchSizes
-    """Of the whole optimiser step, so that microbatches add up to it exactly."""
+    """Of the whole optimiser step, so that the losses of its microbatches add up exactly."""
     old_BT: Tensor | None = None
-    """Log-probabilities before the batch's first update; None where this is the first."""
+    """Log-probabilities before the batch's first update; None during the first."""
 
     @property
     def width(self) -> int:
@@ -30,7 +30,7 @@ class Microbatch:
 
 
 def halves(micro: Microbatch) -> list[Microbatch]:
-    """The same in two; nothing where what is in it must be computed together."""
+    """The microbatch in two parts; empty if it is one bundle."""
     place = {id(row): number for number, row in enumerate(micro.rows)}
     parts = []
     for bundles in in_two(bundle(micro.rows)):
@@ -47,7 +47,7 @@ def score_all(
     weights: AbstractContextManager[None],
     ends: Sequence[int],
 ) -> list[Scores]:
-    """Rows and markers in one forward pass; rows drawn given speech are conditioned on it."""
+    """Score rows and markers in one forward pass; rows with a marker get log q."""
     messages = [
         [(row.prompt_ids, row.output_ids) for row in micro.rows]
         + [(prompt, ids) for prompt, m in markers(micro.rows) for ids in spelled(m, ends)]
@@ -58,21 +58,21 @@ def score_all(
     found, first = [], 0
     for micro, some in zip(micros, messages, strict=True):
         own = slice(first, first + len(some)), slice(micro.width)
-        found.append(_given_speech(micro, len(ends), *(one[own] for one in scores.tensors)))
+        found.append(_conditioned(micro, len(ends), *(one[own] for one in scores.tensors)))
         first += len(some)
     return found
 
 
-def _given_speech(
+def _conditioned(
     micro: Microbatch, ends: int, logprobs: Tensor, entropy: Tensor, mask: Tensor
 ) -> Scores:
-    """The rows' own scores, those that were drawn given speech as log q."""
+    """The scores of the rows, from those of rows and markers together."""
     rows, count = micro.rows, len(micro.rows)
     logprobs_BT = logprobs[:count]
     if drawn := [i for i, row in enumerate(rows) if row.marker]:
-        asked = markers(rows)
-        place = {pair: number for number, pair in enumerate(asked)}
-        marker_CM = any_end(logprobs[count:, : max(len(ids) for _, ids in asked)], ends)
+        pairs = markers(rows)
+        place = {pair: number for number, pair in enumerate(pairs)}
+        marker_CM = any_end(logprobs[count:, : max(len(ids) for _, ids in pairs)], ends)
         contexts = [place[rows[i].prompt_ids, rows[i].marker] for i in drawn]
         shared = [shared_prefix(rows[i].output_ids, rows[i].marker) for i in drawn]
         index, shared_B = torch.tensor([drawn, shared], device=logprobs.device)

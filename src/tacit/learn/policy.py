@@ -1,23 +1,28 @@
-"""What learns: LoRA adapters on a shared frozen base, or a full copy of it; saved as safetensors.
+"""Trained weights and their gradients: LoRA adapters on a shared frozen base, or a full copy of it.
 
-A frozen agent of the same model uses the base itself, which no update touches.
+Frozen agents of the same model use the base itself, which no update touches.
 """
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.config import Config, PolicyConfig, TeamConfig
 from tacit.engine.chat import chat_of
+from tacit.engine.forward import forward_of
 from tacit.engine.load import LoadedModel
 from tacit.engine.lora import adapter_parameters, add_adapter, base_parameters, switched_on
 from tacit.errors import ConfigError, RunError
+
+Weights = Mapping[str, nn.Parameter]
+Built = tuple[LoadedModel, Weights, Weights]
+"""`loaded`, `parameters` and `live` of a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,38 +32,38 @@ class Policy:
     name: str
     base: LoadedModel
     loaded: LoadedModel
-    """What engines and the trainer run: the base itself under LoRA, else a copy."""
+    """The model that engines and the trainer run: the base itself under LoRA, else a copy."""
     config: PolicyConfig
-    parameters: Mapping[str, nn.Parameter] = field(repr=False)
-    """What learns, always float32: a step of 1e-5 would be lost in half precision."""
-    live: Mapping[str, nn.Parameter] = field(repr=False)
-    """What forward passes use: the same objects, or half-precision copies of them."""
+    parameters: Weights = field(repr=False)
+    """The weights that the optimiser updates. Always float32: half precision loses small steps."""
+    live: Weights = field(repr=False)
+    """The weights that forward passes use: the same objects, or half-precision copies."""
     ends: tuple[int, ...]
-    """Every id that ends a message, and so silence after its marker."""
+    """Every id that ends a message."""
 
     def on(self) -> AbstractContextManager[None]:
-        """Forward passes inside use these weights."""
+        """Makes forward passes use these weights."""
         return _switch(self.loaded.module, self.name, self.config)
 
     def reference(self) -> tuple[Any, AbstractContextManager[None]]:
-        """The frozen base: the module to run, and the context to run it in."""
+        """The frozen base: its module, and the context to run it in."""
         return self.base.module, _switch(self.base.module, None, self.config)
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Let forward passes use what was learned."""
+        """Copy updated weights to where forward passes read them."""
         pairs = [(self.live[name], own) for name, own in self.parameters.items()]
         apart = [(live, own) for live, own in pairs if live is not own]
         if apart:
             torch._foreach_copy_([live for live, _ in apart], [own for _, own in apart])
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         return {
             name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()
         }
 
-    def load(self, state: Mapping[str, torch.Tensor], origin: str) -> None:
-        """Put saved weights in place; those of another base or shape are refused whole."""
+    def load(self, state: Mapping[str, Tensor], origin: str) -> None:
+        """Load saved weights; refuse those of another base or shape before changing anything."""
         missing = self.parameters.keys() ^ state.keys()
         wrong = [
             name
@@ -82,8 +87,51 @@ def _switch(module: Any, name: str | None, config: PolicyConfig) -> AbstractCont
     return switched_on(module, name) if config.kind == "lora" else nullcontext()
 
 
+def accumulate(policy: Policy, loss: Tensor) -> bool:
+    """Add the gradient of one microbatch; False if it or the loss is not finite."""
+    if not bool(torch.isfinite(loss)):
+        return False
+    weights, live = list(policy.parameters.values()), list(policy.live.values())
+    with policy.on(), forward_of(policy.loaded.module).recomputing():
+        gradients = torch.autograd.grad(loss, live, allow_unused=True)
+    given = [gradient for gradient in gradients if gradient is not None]
+    if not given or not bool(torch.isfinite(torch.stack(torch._foreach_norm(given))).all()):
+        return False
+    mine = [w for w, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+    pairs = list(zip(mine, _widened(mine, given), strict=True))
+    if later := [(weight.grad, wide) for weight, wide in pairs if weight.grad is not None]:
+        torch._foreach_add_([grad for grad, _ in later], [wide for _, wide in later])
+    for weight, wide in pairs:
+        weight.grad = wide if weight.grad is None else weight.grad
+    return True
+
+
+def take_step(
+    policy: Policy, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float
+) -> float:
+    """One optimiser step with the accumulated gradient; returns its norm before clipping."""
+    weights = list(policy.parameters.values())
+    if all(weight.grad is None for weight in weights):
+        return 0.0
+    norm = torch.nn.utils.clip_grad_norm_(weights, clip_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    policy.publish()
+    return float(norm)
+
+
+def _widened(weights: Sequence[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    """The gradients in the precision of the weights."""
+    if all(weight.dtype == one.dtype for weight, one in zip(weights, gradients, strict=True)):
+        return gradients
+    wide = [torch.empty_like(weight) for weight in weights]
+    torch._foreach_copy_(wide, gradients)
+    return wide
+
+
 def policy_names(config: Config, team: TeamConfig) -> dict[str, str]:
-    """Trained role → the name of the weights it learns: one per model, or one per role."""
+    """Trained role → policy name: one policy per model, or one per role."""
     trained = {role: agent for role, agent in team.agents.items() if agent.trained}
     if not trained:
         raise ConfigError("nothing to train: set `trained: true` on at least one agent of the team")
@@ -105,16 +153,24 @@ def build_policies(
     seed: int,
 ) -> dict[str, Policy]:
     """Fresh trainable weights. `models` maps each trained role to its base model."""
-    policies: dict[str, Policy] = {}
-    for role, name in names.items():
-        if name not in policies:
-            build = _lora if config.kind == "lora" else _full
-            policies[name] = build(name, models[role], config, seed)
+    policies = {}
+    for name, base in {name: models[role] for role, name in names.items()}.items():
+        lora = config.kind == "lora"
+        loaded, parameters, live = _lora(name, base, config, seed) if lora else _full(base)
+        policies[name] = Policy(
+            name=name,
+            base=base,
+            loaded=loaded,
+            config=config,
+            parameters=parameters,
+            live=live,
+            ends=tuple(sorted(chat_of(base).eos_ids)),
+        )
     return policies
 
 
-def _lora(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Policy:
-    for _, weight in base_parameters(base.module):  # not all: other roles' adapters go on learning
+def _lora(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Built:
+    for _, weight in base_parameters(base.module):  # not the adapters of other roles
         weight.requires_grad_(False)
     layers = add_adapter(
         base.module,
@@ -127,18 +183,10 @@ def _lora(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Poli
     if not layers:
         raise ConfigError(f"policy.targets: `{base.name}` has no linear layer of these names")
     weights = adapter_parameters(base.module, name)
-    return Policy(
-        name=name,
-        base=base,
-        loaded=base,
-        config=config,
-        parameters=weights,
-        live=weights,
-        ends=tuple(sorted(chat_of(base).eos_ids)),
-    )
+    return base, weights, weights
 
 
-def _full(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Policy:
+def _full(base: LoadedModel) -> Built:
     base.module.requires_grad_(False)
     module = copy.deepcopy(base.module).requires_grad_(True)
     live = dict(module.named_parameters())
@@ -146,22 +194,13 @@ def _full(name: str, base: LoadedModel, config: PolicyConfig, seed: int) -> Poli
         name: weight if weight.dtype == torch.float32 else nn.Parameter(weight.detach().float())
         for name, weight in live.items()
     }
-    copied = LoadedModel(module, base.tokenizer, base.name)
-    return Policy(
-        name=name,
-        base=base,
-        loaded=copied,
-        config=config,
-        parameters=weights,
-        live=live,
-        ends=tuple(sorted(chat_of(base).eos_ids)),
-    )
+    return LoadedModel(module, base.tokenizer, base.name), weights, live
 
 
 def fingerprint(module: nn.Module) -> str:
-    """A hash of the frozen weights, adapters left out: equal before and after training."""
+    """A hash of the frozen weights, without adapters."""
     digest = hashlib.sha256()
-    for name, weight in _sorted(module):
+    for name, weight in sorted(base_parameters(module)):
         digest.update(name.encode())
         flat = weight.detach().cpu().contiguous().view(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
@@ -172,7 +211,3 @@ def check_frozen(before: Mapping[str, str], models: Mapping[str, LoadedModel]) -
     for name, model in models.items():
         if fingerprint(model.module) != before[name]:
             raise RunError(f"the frozen weights of `{name}` changed during training")
-
-
-def _sorted(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    yield from sorted(base_parameters(module))

@@ -1,8 +1,7 @@
-"""One batch into one or more optimiser steps: microbatches, gradients, guards.
+"""Updates one policy with one batch: microbatches, gradients, optimiser steps, guards.
 
-The content takes its steps first; then the choice to speak takes one (`silence`).
-
-Knows one policy at a time. Not covered: where rewards and advantages come from (`credit`).
+The content takes its optimiser steps first, and then the choice to speak is moved (`silence`). Not
+covered: where rewards and advantages come from (`credit`).
 """
 
 import logging
@@ -22,41 +21,49 @@ from tacit.engine.memory import as_memory_allows, in_two, ran_out
 from tacit.errors import RunError
 from tacit.learn.batch import Bundle, Row, bundle, microbatches, size_of, split
 from tacit.learn.choice_model import PolicyChoice
-from tacit.learn.gradients import accumulate, take_step
 from tacit.learn.loss import LOSSES, BatchSizes, LossInputs, batch_sizes
 from tacit.learn.loss_stats import LossStats, merge_stats
 from tacit.learn.microbatch import Microbatch, halves, score_all
-from tacit.learn.policy import Policy
+from tacit.learn.policy import Policy, accumulate, take_step
 from tacit.learn.score import Scores
-from tacit.silence import ChoicePoint, Silence, Step
+from tacit.silence import ChoicePoint
+from tacit.silence.step import ChoiceStep
 
 log = logging.getLogger(__name__)
 
 SCORED_AT_ONCE = 4
-"""Microbatch-batches that go through a GPU together where no gradient is wanted."""
+"""Microbatches that a GPU scores together when no gradient is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """What happened in one step's updates, for the metrics."""
+    """The metrics of one update."""
 
     stats: Mapping[str, float]
-    """Means over what was computed: messages without an advantage are mostly not."""
+    """Means over the rows that were computed; those without an advantage mostly are not."""
     gradient_norm: float
     dropped: int
-    """Microbatch-batches left out because their loss or gradient was not finite."""
+    """Microbatches left out because their loss or gradient was not finite."""
+
+
+Measured = tuple[LossStats, Mapping[str, float]]
+"""The statistics of one microbatch, and sums over its tokens."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the microbatches of one step say, as they come."""
+    """Collects the metrics of the microbatches of one update."""
 
     stats: list[LossStats] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
     dropped: int = 0
 
-    def add(self, stats: LossStats, extra: Mapping[str, float]) -> None:
+    def add(self, one: Measured | None) -> None:
+        if one is None:
+            self.dropped += 1
+            return
+        stats, extra = one
         self.stats.append(stats)
         for name, value in extra.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
@@ -69,20 +76,19 @@ class Seen:
 
 @dataclass(slots=True, eq=False)
 class Updater:
-    """The optimiser of one policy, and what it needs to know."""
+    """The optimiser of one policy."""
 
     policy: Policy
     config: Config
-    silence: Silence
     max_length: int
-    """The longest message that a trained agent may write."""
+    """Length limit of the trained agents' messages."""
     loss: LossConfig = field(init=False)
     optimizer: torch.optim.AdamW = field(init=False)
     choice: PolicyChoice = field(init=False)
-    step: Step = field(init=False)
-    """Moves the choice to speak, after the content has moved."""
+    step: ChoiceStep = field(init=False)
+    """Moves the choice to speak."""
     taken: int = 0
-    """Optimiser steps so far: the schedule's clock."""
+    """Optimiser steps so far, for the schedule."""
 
     def __post_init__(self) -> None:
         weights, schedule = list(self.policy.parameters.values()), self.config.optimizer
@@ -90,7 +96,7 @@ class Updater:
             weights, betas=schedule.betas, weight_decay=schedule.weight_decay, fused=True
         )
         self.choice = PolicyChoice(self.policy, self.config.train.microbatch_tokens)
-        self.step = self.silence.step(self.choice)
+        self.step = ChoiceStep(self.choice, self.config.silence)
         loss, aware = self.config.loss, self.config.loss.length_aware
         self.loss = loss.model_copy(
             update={
@@ -101,29 +107,33 @@ class Updater:
 
     @property
     def tokens(self) -> int:
-        """How many tokens a microbatch has at most."""
+        """Most tokens of a microbatch; lowered when memory runs out."""
         return self.choice.tokens
 
     def update(
         self, rows: Sequence[Row], choices: Sequence[ChoicePoint], *, train_choice: bool
     ) -> Updated:
-        """Learn from rows of this policy. While silence warms up it is only held in place."""
+        """Learn from rows of this policy. Unless `train_choice`, p is only held in place."""
         parts = split(bundle(rows), self.config.train.updates)
         batches = [self._microbatches(part) for part in parts]
-        seen = Seen()
+        seen, clip = Seen(), self.config.optimizer.clip_norm
         with self._within_memory():
             if choices:
                 choices = self.step.present(choices)
-            self._remember(batches[1:])
+            self._store_old(batches[1:])
             for batch in batches:
-                self._gather(batch, seen)
-                self._advance(seen)
+                self.optimizer.zero_grad(set_to_none=True)
+                for _, one in as_memory_allows(batch, self._gradient, self._halved):
+                    seen.add(one)
+                rate = self.learning_rate()
+                seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
+                self.taken += 1
             if choices:
                 self.step.take(choices, train=train_choice)
         return seen.updated()
 
     def learning_rate(self) -> float:
-        """Linear warm-up, then constant, or down to 0 at the last step."""
+        """Linear warm-up, then constant or falling to 0 at the last step."""
         schedule, train = self.config.optimizer, self.config.train
         warm = min(1.0, (self.taken + 1) / max(1, schedule.warmup_steps))
         done = min(1.0, self.taken / max(1, train.steps * train.updates))
@@ -135,31 +145,32 @@ class Updater:
         return schedule.learning_rate * warm * shape
 
     def _microbatches(self, part: list[Bundle]) -> list[Microbatch]:
-        """One optimiser step's share of the batch, its sequences numbered from 0."""
+        """One optimiser step's share of the batch, with sequences numbered from 0."""
         rows = sorted((row for one in part for row in one.rows), key=lambda row: row.sequence)
         number = {s: n for n, s in enumerate(dict.fromkeys(row.sequence for row in rows))}
         rows = [replace(row, sequence=number[row.sequence]) for row in rows]
         tokens = torch.tensor([len(row.output_ids) for row in rows])
         sizes = batch_sizes(tokens, torch.tensor([row.sequence for row in rows]))
         bundles = bundle(rows)
-        # one at least, so that entropy and the like are known at every step
+        # at least one bundle, so that every step has an entropy
         teaching = [one for one in bundles if self._teaches(one)] or bundles[:1]
-        cut = microbatches(teaching, self.tokens, padded=self._padded)
+        cut = microbatches(teaching, self.tokens, padded=self._pads)
         return [Microbatch([row for one in some for row in one.rows], sizes) for some in cut]
 
     @property
-    def _padded(self) -> bool:
+    def _pads(self) -> bool:
         return not forward_of(self.policy.loaded.module).packs
 
     def _teaches(self, one: Bundle) -> bool:
-        """Whether there is a gradient, or something to be seen: else it counts, uncomputed."""
+        """False if the gradient is 0; such bundles count in the sizes but are not computed."""
         return bool(self.loss.kl) or any(row.advantage for row in one.rows)
 
     @torch.no_grad()
-    def _remember(self, batches: list[list[Microbatch]]) -> None:
+    def _store_old(self, batches: list[list[Microbatch]]) -> None:
+        """Score the microbatches of later updates before the weights change."""
         module = self.policy.loaded.module
         micros = [micro for batch in batches for micro in batch]
-        # a GPU takes several as fast as one, and without gradients they have the room
+        # without gradients several fit into a GPU, and take it no longer than one
         at_once = SCORED_AT_ONCE if module.device.type == "cuda" and forward_of(module).packs else 1
         pieces = [micros[first : first + at_once] for first in range(0, len(micros), at_once)]
 
@@ -184,36 +195,22 @@ class Updater:
                 "train.gradient_checkpointing; the run goes on from its last checkpoint"
             ) from error
 
-    def _gather(self, micros: Sequence[Microbatch], seen: Seen) -> None:
-        """The gradients of all."""
-        self.optimizer.zero_grad(set_to_none=True)
-        for _ in as_memory_allows(micros, lambda micro: self._learn(micro, seen), self._halved):
-            pass
-
-    def _learn(self, micro: Microbatch, seen: Seen) -> None:
-        """Add one microbatch's gradient."""
-        loss, stats, extra = self._loss(micro)
-        if accumulate(self.policy, loss):
-            seen.add(stats, extra)
-        else:
-            seen.dropped += 1
+    def _gradient(self, micro: Microbatch) -> Measured | None:
+        """Accumulate the gradient of one microbatch; None if it is not finite."""
+        loss, measured = self._loss(micro)
+        return measured if accumulate(self.policy, loss) else None
 
     def _halved(self, micro: Microbatch) -> list[Microbatch]:
-        """Smaller ones; the following steps are cut as small from the start."""
+        """Two halves; later steps use microbatches of this size from the start."""
         parts = halves(micro)
-        size = max((size_of(bundle(p.rows), padded=self._padded) for p in parts), default=0)
+        size = max((size_of(bundle(p.rows), padded=self._pads) for p in parts), default=0)
         if 0 < size < self.tokens:
             self.choice.tokens = size
             sentence = "%s: out of memory while learning; going on with microbatches of %d tokens"
             log.warning(sentence, self.policy.name, size)
         return parts
 
-    def _advance(self, seen: Seen) -> None:
-        rate, clip = self.learning_rate(), self.config.optimizer.clip_norm
-        seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
-        self.taken += 1
-
-    def _loss(self, micro: Microbatch) -> tuple[Tensor, LossStats, dict[str, float]]:
+    def _loss(self, micro: Microbatch) -> tuple[Tensor, Measured]:
         own = self.policy.loaded.module, self.policy.on(), self.policy.ends
         (scored,) = score_all([micro], *own)
         device = scored.mask_BT.device
@@ -232,7 +229,7 @@ class Updater:
             advantages=torch.tensor([row.advantage for row in micro.rows], device=device),
             sequence_B=torch.tensor([row.sequence for row in micro.rows], device=device),
             weights_B=torch.tensor([row.weight for row in micro.rows], device=device),
-            silent_B=torch.tensor([row.silent for row in micro.rows], device=device),
+            apart={"silent": torch.tensor([row.silent for row in micro.rows], device=device)},
             ref_logprobs_BT=reference_BT,
             engine_logprobs_BT=engine_BT,
         )
@@ -243,7 +240,7 @@ class Updater:
             "entropy": float(torch.where(scored.mask_BT, scored.entropy_BT, 0.0).sum()),
             "engine_gap": float(gap_BT.sum()),
         }
-        return output.loss, output.stats, extra
+        return output.loss, (output.stats, extra)
 
 
 def _padded(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Playing the groups of one training step, and what silence would have earned in them."""
+"""Plays the groups of one training step, and the silent arm they are compared with."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,34 +6,55 @@ from dataclasses import dataclass, field, replace
 from tacit.config import Config, TeamConfig
 from tacit.economy.group import Group
 from tacit.errors import ConfigError, RunError
+from tacit.grading import Grader
 from tacit.rollout.dedupe import Once
-from tacit.rollout.play import NO_CAP, Cap, Grader, Job, play_all
+from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.silence import Silence
 from tacit.team.roster import Roster, may_be_silent
 from tacit.team.team import Setting
 from tacit.types import Choice, Episode, Task
 
+PROBED = 16
+"""Tasks played to find out what a team costs in silence."""
+
 
 @dataclass(slots=True)
 class Player:
-    """Plays groups; remembers the silent arm where the rest of the team is deterministic."""
+    """Plays groups. Keeps the silent arm of each task if it would be the same every time."""
 
     roster: Roster
     grader: Grader
     config: Config
     silence: Silence
-    choosing: tuple[str, ...]
-    """Trained roles that may be silent."""
-    silent_plays: int
-    """Plays of the silent arm a step."""
-    remembered: bool
-    """Whether the silent arm of a task is the same every time."""
+    fixed: set[str]
+    """Roles that always give the same answer to the same prompt."""
     on_episode: Callable[[Episode], None] = lambda episode: None
-    """Hears of every episode, failed ones too."""
+    """Called with every episode, failed ones included."""
+    choosing: tuple[str, ...] = field(init=False)
+    """Trained roles that may be silent."""
+    silent_plays: int = field(init=False)
+    """Silent episodes per task and step."""
+    remembered: bool = field(init=False)
+    """True if the silent arm of a task is played once and kept."""
     _silent: dict[str, list[Episode]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        roles = {agent.role: agent for agent in self.roster.agents}
+        self.choosing = tuple(
+            role for role, agent in roles.items() if agent.config.trained and agent.may_be_silent
+        )
+        deterministic = self.fixed.issuperset(roles.keys() - self.choosing)
+        plays = self.silence.silent_plays(deterministic=deterministic) if self.choosing else 0
+        self.silent_plays, self.remembered = plays, bool(plays) and deterministic
+        # both arms must share whatever is sampled before the choice
+        once = set(roles) if plays and not deterministic else self.fixed
+        agents = tuple(
+            replace(a, engine=Once(a.engine)) if a.role in once else a for a in self.roster.agents
+        )
+        self.roster = replace(self.roster, agents=agents)
+
     async def play(self, tasks: Sequence[Task], step: int, cap: Cap = NO_CAP) -> list[Group]:
-        """G episodes of each task, and the silent arm. Failed episodes are left out."""
+        """`train.group` episodes of each task and its silent arm, without failed episodes."""
         for agent in self.roster.agents:
             if isinstance(agent.engine, Once):
                 agent.engine.forget()
@@ -55,9 +76,20 @@ class Player:
             raise RunError(f"no group of step {step} could be played: {errors[0]}")
         return whole
 
-    async def play_silent(self, tasks: Sequence[Task], cap: Cap) -> list[Episode]:
-        """One episode of each task in which everyone who may be silent is."""
-        return await self._play_all([self._quiet(task, 0, 0) for task in tasks], cap)
+    async def probe(self, tasks: Sequence[Task], cap: Cap) -> list[Episode]:
+        """Play some tasks in silence, and refuse a budget that is exceeded even then."""
+        if not self.choosing:
+            return []
+        silent = await self._play_all([self._quiet(task, 0, 0) for task in tasks[:PROBED]], cap)
+        graded, budget = [episode for episode in silent if episode.grade], self.config.budget
+        costs = {
+            "tokens": [_frozen_tokens(episode) for episode in graded],
+            "turns": [episode.turns for episode in graded],
+        }
+        for name, spent in costs.items():
+            if (limit := budget.limit(name)) is not None and budget.control == "dual":
+                check_budget(name, limit, sum(spent) / max(1, len(spent)))
+        return silent
 
     async def _play_all(self, jobs: Sequence[Job], cap: Cap) -> list[Episode]:
         return await play_all(
@@ -93,41 +125,19 @@ class Player:
         )
 
 
-def fixed_tokens(episode: Episode) -> int:
-    """What the frozen agents generate; whoever learns may learn to be brief."""
+def _frozen_tokens(episode: Episode) -> int:
+    """Trained agents are left out: they may learn to be brief."""
     return sum(call.usage.generated for call in episode.calls if not call.policy)
 
 
-def make_player(
-    roster: Roster,
-    grader: Grader,
-    config: Config,
-    silence: Silence,
-    fixed: set[str],
-    on_episode: Callable[[Episode], None] = lambda episode: None,
-) -> Player:
-    """`fixed` are the roles that say the same each time they are asked the same."""
-    roles = {agent.role: agent for agent in roster.agents}
-    choosing = tuple(
-        r for r, agent in roles.items() if agent.config.trained and agent.may_be_silent
-    )
-    deterministic = fixed.issuperset(role for role in roles if role not in choosing)
-    plays = silence.silent_plays(deterministic=deterministic) if choosing else 0
-    # what is drawn before the choice is drawn for both arms
-    once = set(roles) if plays and not deterministic else fixed
-    agents = tuple(
-        replace(a, engine=Once(a.engine)) if a.role in once else a for a in roster.agents
-    )
-    return Player(
-        roster=replace(roster, agents=agents),
-        grader=grader,
-        config=config,
-        silence=silence,
-        choosing=choosing,
-        silent_plays=plays,
-        remembered=bool(plays) and deterministic,
-        on_episode=on_episode,
-    )
+def check_budget(name: str, budget: float, fixed_cost: float) -> None:
+    """Refuse a budget below the cost that no training can remove."""
+    if budget < fixed_cost:
+        spender = " the frozen agents of" if name == "tokens" else ""
+        raise ConfigError(
+            f"budget.{name} = {budget:g} is below what{spender} an episode cost when everyone who "
+            f"may be silent is ({fixed_cost:.4g}); set it above that"
+        )
 
 
 def choosing_roles(team: TeamConfig) -> tuple[str, ...]:
@@ -136,7 +146,7 @@ def choosing_roles(team: TeamConfig) -> tuple[str, ...]:
 
 
 def check_choices(team: TeamConfig, silence: Silence) -> None:
-    """Refuse a strategy that is for one choice where several are to be made in an episode."""
+    """Refuse a strategy for a single choice if an episode of the team has several."""
     choosing = choosing_roles(team)
     several = len(choosing) > 1 or any(team.agents[role].count > 1 for role in choosing)
     rounds = team.topology == "critic_actor" and team.options.get("rounds", 1) != 1

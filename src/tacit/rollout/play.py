@@ -1,12 +1,13 @@
-"""Playing episodes, many at once.
+"""Plays episodes, many at once.
 
-What an engine, a grader or a bug in a topology did is a failed episode: recorded, left out, never
-scored 0. What the team did to itself, talking until a prompt overflows, is a wrong answer.
+An error of an engine, a grader or a topology makes a failed episode: recorded, left out, never
+scored 0. A prompt that overflows because the team talked too much is a wrong answer.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tacit.errors import (
@@ -18,21 +19,20 @@ from tacit.errors import (
     SpendCap,
     TopologyError,
 )
-from tacit.grading import grade
+from tacit.grading import Grader, grade
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Task
 
-Grader = Callable[[Task, str], Awaitable[Grade]]
-
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How much money may still be spent: any, where nothing else is said."""
+    """A limit on spending; by default there is none."""
 
     reached: Callable[[], str | None] = lambda: None
-    """Why nothing more may be begun, or None."""
+    """Why no further episode may start, or None."""
     left: Callable[[], float] = lambda: math.inf
+    """Money left."""
 
 
 NO_CAP = Cap()
@@ -53,9 +53,10 @@ async def play_episode(
     grader: Grader = grade,
     on_call: Callable[[Call], None] | None = None,
 ) -> Episode:
-    """Play and grade one task. What fails in engines, graders and topologies is caught.
+    """Play and grade one task.
 
-    A server that refuses us altogether is no failure of one episode; nor is a wrong setting.
+    Errors of engines, graders and topologies end up in the episode. `Refused` and config errors are
+    raised, since they would hit every episode.
     """
     team = roster.seat(job.task, job.setting, on_call)
     answer, graded, error = "", None, None
@@ -92,13 +93,12 @@ async def play_all(
     succeeded: int = 0,
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
-    """Play every job, at most so many at once; episodes come back in the order of the jobs.
+    """Play every job, at most `concurrency` at once, and return episodes in the order of the jobs.
 
-    When the first episodes all fail there is no point in going on: RunError with the reason, unless
-    some `succeeded` before. Where the cap is reached no more are begun; those under way are
-    finished, and then it is SpendCap with the reason. Under a cap the first episode is played
-    alone, then no more at once than what is left will pay for; while all were free, such as kept
-    answers, no more at once than have ended.
+    Raises RunError if the first episodes all fail, unless some `succeeded` before. Raises SpendCap
+    when the cap is reached, after finishing the episodes under way. With a cap, the first episode
+    is played alone, and then no more at once than the money left will pay for; as long as all were
+    free, such as cached answers, no more at once than have ended.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))
@@ -123,7 +123,7 @@ async def play_all(
                 continue
             number, job = queue.pop()
             under_way += 1
-            # A task of its own, so that the critical path of one episode never leaks into the next.
+            # in its own task, so that the critical path of one episode never leaks into the next
             episode = await asyncio.create_task(play_episode(roster, job, grader=grader))
             done[number] = episode
             under_way -= 1
@@ -135,21 +135,22 @@ async def play_all(
             if not succeeded and len(done) >= enough:
                 raise RunError(f"no episode succeeded out of {len(done)}: {episode.error}")
 
-    async with _plain_errors(), asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, len(queue))):
-            group.create_task(player())
+    with _first_error():
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(queue))):
+                group.create_task(player())
     if queue:
         raise SpendCap(str(cap.reached()))
     return [done[number] for number in sorted(done)]
 
 
-class _plain_errors:
-    """Unwrap a TaskGroup's bundle, so that callers see the error itself."""
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+@contextmanager
+def _first_error() -> Iterator[None]:
+    """Raises the first error of a TaskGroup instead of its ExceptionGroup."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        error: BaseException = errors
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-            if not isinstance(error, BaseExceptionGroup):
-                raise error from None
+        raise error from None

@@ -1,23 +1,19 @@
-"""When to speak: how the choice is explored while playing, and what is learned from it.
+"""When to speak: how the choice is explored during play, and what is learned from it.
 
-`Silence` is the interface and the plain strategy at once: agents sample, silence being one of the
-messages they may sample (`none`). Left alone the choice collapses: while messages still harm,
-silence pays, and once nobody speaks nothing can teach speaking. `floor` keeps both choices alive
-while sampling, `arms` plays both in every group; see their modules.
+`Silence` is both the interface and the plain strategy `none`, in which silence is just one of the
+messages an agent may sample. Under `none` the choice collapses: while messages still harm, silence
+pays, and once nobody speaks nothing can teach speaking. `floor` keeps both choices alive while
+sampling, and `arms` plays both in every group; see their modules.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tacit.config import SilenceConfig
 from tacit.economy.group import Group
 from tacit.economy.reward import RewardParts
 from tacit.registry import lookup
 from tacit.types import Call, Choice, Episode, Task
-
-if TYPE_CHECKING:
-    from tacit.silence.step import ChoiceModel
 
 Ids = tuple[int, ...]
 
@@ -30,9 +26,9 @@ class ChoicePoint:
     prompt_ids: Ids
     marker_ids: Ids
     log_p: float
-    """log π(silence) as the engine saw it."""
+    """log π(silence) as the engine computed it."""
     gain: float
-    """What silence earns above speaking."""
+    """R_silent − mean R_spoken."""
 
 
 @dataclass(slots=True)
@@ -42,82 +38,61 @@ class Choices:
     points: dict[tuple[str, Ids], ChoicePoint] = field(default_factory=dict)
     """By policy and prompt."""
     counts: dict[tuple[int, Ids], float] = field(default_factory=dict)
-    """How much messages count that were spoken there, by group and prompt."""
-
-
-class Step:
-    """The step of one policy's choice; this one takes none."""
-
-    missed = 0.0
-    """What the last step of a warm-up missed, kept in checkpoints."""
-
-    def present(self, points: Sequence[ChoicePoint]) -> Sequence[ChoicePoint]:
-        """The points that count, with log π(silence) as the weights have it now."""
-        return points
-
-    def take(self, points: Sequence[ChoicePoint], *, train: bool) -> None:
-        """Move π(silence) to where the gains ask it to be or, unless it trains, back."""
+    """Weight of the messages spoken in a context, by group number and prompt."""
 
 
 class Silence:
     """`none`: the policy samples, and silence is one of its messages."""
 
     choice = Choice.FREE
-    """How a trained agent that may be silent chooses while it explores."""
+    """How a trained agent that may be silent chooses while exploring."""
     several = True
-    """Whether a team may have several such choices in an episode."""
+    """True if an episode may hold several such choices."""
+    warmup_steps = 0
+    """Longest warm-up: steps without cost in which the choice is not trained."""
 
     def __init__(self, config: SilenceConfig) -> None:
         self.config = config
 
     def silent_plays(self, *, deterministic: bool) -> int:
-        """How often a task is also played with everyone silent; once says all if deterministic."""
+        """Silent episodes to play per task; `deterministic` if they would all be the same."""
         return 0
 
     def group(
         self, task: Task, episodes: Sequence[Episode], silent: Sequence[Episode]
     ) -> Group | None:
-        """A group that has something to compare, or None."""
+        """The group of a task, or None if there is nothing to compare."""
         if not episodes:
             return None
         return Group(task_id=task.id, level=task.level, episodes=tuple(episodes))
 
     def expected(self, group: Group) -> Sequence[RewardParts]:
-        """What each episode earns and costs on average, the choice left to the policy."""
+        """The expected reward parts of each episode if the policy makes the choice."""
         return group.rewards
 
     def expected_right(self, group: Group) -> float | None:
-        """What the policy would score, choosing for itself; None where sampling says that."""
+        """The policy's expected accuracy, or None if it is simply that of the samples."""
         return None
 
     def likelihood(self, episode: Episode) -> float:
-        """π/b: how much likelier its choices are to the policy than to what drew them."""
+        """π/b of the episode's choices: the policy's probability over the sampler's."""
         return 1.0
 
     def worth(self, group: Group, number: int, mine: Sequence[bool]) -> RewardParts:
-        """What an episode is worth to the role that made the calls marked as `mine`."""
+        """The reward that an episode brings to the role that made the calls marked in `mine`."""
         return group.rewards[number]
 
     def choices(self, groups: Sequence[Group]) -> Choices:
-        """What is learned about the choice itself."""
+        """What the choice itself is trained on; nothing if sampling already trains it."""
         return Choices()
 
     def weight(self, call: Call) -> float:
-        """Multiplies the advantage of a message."""
+        """Factor on the advantage of a message."""
         return 1.0
 
     def logprobs(self, call: Call) -> tuple[float, ...]:
-        """A message's log-probabilities as the policy draws it."""
+        """The log-probabilities of a message under the policy."""
         return call.logprobs
-
-    def step(self, model: "ChoiceModel") -> Step:
-        """What moves the choice of one policy."""
-        return Step()
-
-    @property
-    def warmup_steps(self) -> int:
-        """At most so many steps at first without cost and with the choice untrained."""
-        return 0
 
 
 STRATEGIES: Mapping[str, str] = {
@@ -128,7 +103,7 @@ STRATEGIES: Mapping[str, str] = {
 
 
 def open_silence(config: SilenceConfig, *, choosing: bool) -> Silence:
-    """The strategy that the config names; the plain one where nobody who learns may be silent."""
+    """The configured strategy, or `none` if no trained agent may be silent."""
     name = config.exploration if choosing else "none"
     strategy: Silence = lookup("exploration", STRATEGIES[name], {})(config)
     return strategy

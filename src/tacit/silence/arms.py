@@ -1,15 +1,15 @@
-"""`arms`: every group holds both choices, and the choice is judged apart from what is said.
+"""`arms`: every group holds both choices, and the choice is judged apart from the content.
 
 With p = π(silence | context), known exactly from one forward pass over the marker:
 
 - *Content.* Spoken episodes are drawn from π given that it is not silence, compared with each other
-  and learned from on log q (`conditioning`), so that what is said does not move p.
-- *Silent arm.* The same task with everyone silent who may be: once where the rest of the team is
-  deterministic, several times where it samples.
+  and trained on log q (`conditioning`), so that training the content does not move p.
+- *Silent arm.* The same task with every agent silent that may be: played once if the rest of the
+  team is deterministic, several times if it samples.
 - *Choice.* A step on logit p of w·(R_silent − mean R_spoken)/std_floor, which for w = p(1−p) is the
   exact gradient of p·R_silent + (1−p)·mean R_spoken, up to the constant std_floor (`step`).
 
-For teams with one choice in an episode. The estimator is ours.
+For teams with one choice per episode. The estimator is ours.
 """
 
 from collections.abc import Sequence
@@ -17,26 +17,26 @@ from dataclasses import replace
 from math import exp
 from statistics import fmean
 
+from tacit.config import SilenceConfig
 from tacit.economy.group import Group, gain_of_silence
 from tacit.economy.reward import RewardParts, mixture
-from tacit.silence import ChoicePoint, Choices, Ids, Silence, Step
-from tacit.silence.step import ChoiceModel, DescentStep
+from tacit.silence import ChoicePoint, Choices, Ids, Silence
 from tacit.types import Call, Choice, Episode, Task
 
 PRIOR_PLAYS = 4
-"""How many plays a group's gain counts for in the gain of one of its contexts."""
+"""Plays that the group's gain counts for when the gain of one of its contexts is estimated."""
 
 Alternative = tuple[float, tuple[int, ...]]
-"""π(silence) where an episode's choice was made, and the silent plays that show what follows."""
+"""π(silence) at an episode's choice, and the silent plays that show what would have followed."""
 
 
 class Arms(Silence):
     choice = Choice.SPEAK
     several = False
 
-    @property
-    def warmup_steps(self) -> int:
-        return self.config.warmup_steps
+    def __init__(self, config: SilenceConfig) -> None:
+        super().__init__(config)
+        self.warmup_steps = config.warmup_steps
 
     def silent_plays(self, *, deterministic: bool) -> int:
         return 1 if deterministic else self.config.silent_samples
@@ -45,7 +45,7 @@ class Arms(Silence):
         self, task: Task, episodes: Sequence[Episode], silent: Sequence[Episode]
     ) -> Group | None:
         if not any(_chose(episode, Choice.SILENT) for episode in silent):
-            # whoever got to choose has nothing to be compared with
+            # nothing to compare the episodes with in which an agent chose to speak
             episodes = [one for one in episodes if not _chose(one, Choice.SPEAK)]
         if not episodes or not silent:
             return None
@@ -71,46 +71,43 @@ class Arms(Silence):
         return fmean(scores)
 
     def worth(self, group: Group, number: int, mine: Sequence[bool]) -> RewardParts:
-        """Agents that spoke before the choice are credited with the expected reward."""
+        """Agents that spoke before the choice are credited with the expectation over both."""
         place = _place(group.episodes[number], Choice.SPEAK)
         if place is None or any(mine[place:]):
             return group.rewards[number]
         return self.expected(group)[number]
 
     def choices(self, groups: Sequence[Group]) -> Choices:
-        """A point for each context; where two tasks ask the same, their gains are averaged."""
+        """One point per context; the gains of tasks that share a context are averaged."""
         found = Choices()
         gains: dict[tuple[str, Ids], dict[int, float]] = {}
         for number, group in enumerate(groups):
-            known = compared(group)
+            contexts = compared(group)
             for call in _calls(group.episodes, Choice.SPEAK):
                 key = call.policy, call.prompt_ids
                 if key not in found.points:
                     found.points[key] = _point(call, group)
-                alone, gain = known[call.prompt_ids]
+                alone, gain = contexts[call.prompt_ids]
                 gains.setdefault(key, {})[number] = gain
-                found.counts[number, call.prompt_ids] = self._counts(alone)
-        for key, mine in gains.items():
-            found.points[key] = replace(found.points[key], gain=fmean(mine.values()))
+                found.counts[number, call.prompt_ids] = self._message_weight(alone)
+        for key, by_group in gains.items():
+            found.points[key] = replace(found.points[key], gain=fmean(by_group.values()))
         return found
 
-    def _counts(self, alone: float) -> float:
-        """How much a task's messages count where silence earns `alone` of 1.
+    def _message_weight(self, alone: float) -> float:
+        """Weight of the messages of a task in which silence earns `alone` out of 1.
 
-        With `solved_weight` 0 and right or wrong as reward, the content learns to raise the better
-        of both arms: max(s, r) = s + (1 − s)·r. Where silence succeeds a message can only harm, and
-        what it would learn is to say nothing, which is the choice's to learn.
+        With `solved_weight` 0 and a reward of right or wrong, the content learns to raise the
+        better of both arms: max(s, r) = s + (1 − s)·r. Where silence succeeds a message can only
+        harm; the content would learn to say nothing, which is for the choice to learn.
         """
         return 1.0 - (1.0 - self.config.solved_weight) * min(max(alone, 0.0), 1.0)
 
-    def step(self, model: ChoiceModel) -> Step:
-        return DescentStep(model, self.config)
-
 
 def alternatives(group: Group) -> list[Alternative]:
-    """Of each episode: the silent plays that began as it did, or all where none did.
+    """For each episode: the silent plays with the same beginning, or all of them if none has it.
 
-    A play that ended before anybody could choose says nothing of silence.
+    Plays that ended before the choice say nothing about silence and are left out.
     """
     begun = [_beginning(episode, Choice.SILENT) for episode in group.silent]
     every = tuple(i for i, beginning in enumerate(begun) if beginning)
@@ -121,19 +118,19 @@ def alternatives(group: Group) -> list[Alternative]:
             result.append((0.0, ()))
         else:
             same = tuple(i for i in every if begun[i] == mine)
-            result.append((_chance(episode.calls[place]), same or every))
+            result.append((exp(_log_p(episode.calls[place])), same or every))
     return result
 
 
 def compared(group: Group) -> dict[Ids, tuple[float, float]]:
-    """Of each context of the choice to speak: how well silence solves the task, and its gain.
+    """For each context of the choice: the task reward that silence earns, and its gain.
 
-    Silence is judged in the same context where it was played there, else wherever it was. A gain
-    of few plays is mostly luck, and would be cut by the step's clip where a price counts in full:
-    it is drawn towards the whole group's.
+    Silence is judged by its plays in the same context, or by all of them if there are none. The
+    gain of few plays is mostly luck, and the step's clip would cut it while a price counts in full,
+    so it is shrunk towards the gain of the whole group.
     """
     alone = _by_context(group.silent, group.silent_rewards, Choice.SILENT)
-    chosen = [part for some in alone.values() for part in some]
+    chosen = [part for parts in alone.values() for part in parts]
     whole = gain_of_silence(group.rewards, chosen or group.silent_rewards)
     result = {}
     for context, mine in _by_context(group.episodes, group.rewards, Choice.SPEAK).items():
@@ -145,25 +142,20 @@ def compared(group: Group) -> dict[Ids, tuple[float, float]]:
 
 
 def _point(call: Call, group: Group) -> ChoicePoint:
-    """The marker's ids are those of the silent arm's own call of the same agent."""
-    marker = next(one.output_ids for one in _calls(group.silent, Choice.SILENT, call.agent))
-    assert call.silence_logprob is not None
+    """A point whose gain is still to be filled in."""
+    silences = _calls(group.silent, Choice.SILENT)
     return ChoicePoint(
         policy=call.policy,
         prompt_ids=call.prompt_ids,
-        marker_ids=marker,
-        log_p=call.silence_logprob,
+        marker_ids=next(one.output_ids for one in silences if one.agent == call.agent),
+        log_p=_log_p(call),
         gain=0.0,
     )
 
 
-def _calls(episodes: Sequence[Episode], choice: Choice, agent: str | None = None) -> list[Call]:
-    return [
-        call
-        for episode in episodes
-        for call in episode.calls
-        if call.policy and call.choice is choice and agent in (None, call.agent)
-    ]
+def _calls(episodes: Sequence[Episode], choice: Choice) -> list[Call]:
+    """The calls of trained agents made with that choice."""
+    return [c for episode in episodes for c in episode.calls if c.policy and c.choice is choice]
 
 
 def _chose(episode: Episode, choice: Choice) -> bool:
@@ -171,18 +163,17 @@ def _chose(episode: Episode, choice: Choice) -> bool:
 
 
 def _place(episode: Episode, choice: Choice) -> int | None:
-    """Which of its calls was the first made with that choice."""
+    """Index of a trained agent's first call with that choice."""
     return next((i for i, c in enumerate(episode.calls) if c.policy and c.choice is choice), None)
 
 
-def _chance(call: Call) -> float:
-    """π(silence) as the engine saw it."""
+def _log_p(call: Call) -> float:
     assert call.silence_logprob is not None
-    return exp(call.silence_logprob)
+    return call.silence_logprob
 
 
 def _beginning(episode: Episode, choice: Choice) -> tuple[object, ...]:
-    """All that was said before the choice, and what the chooser read."""
+    """Everything said before the choice, and the prompt of the agent that chose."""
     place = _place(episode, choice)
     if place is None:
         return ()
@@ -191,15 +182,14 @@ def _beginning(episode: Episode, choice: Choice) -> tuple[object, ...]:
 
 
 def _by_context(
-    episodes: Sequence[Episode], parts: Sequence[RewardParts], choice: Choice
+    episodes: Sequence[Episode], rewards: Sequence[RewardParts], choice: Choice
 ) -> dict[Ids, list[RewardParts]]:
-    """What was earned after that choice, by the prompt with which it was made."""
-    met: dict[Ids, list[RewardParts]] = {}
-    for episode, part in zip(episodes, parts, strict=True):
-        for call in episode.calls:
-            if call.policy and call.choice is choice:
-                met.setdefault(call.prompt_ids, []).append(part)
-    return met
+    """The rewards of episodes with that choice, by the prompt it was made in."""
+    found: dict[Ids, list[RewardParts]] = {}
+    for episode, parts in zip(episodes, rewards, strict=True):
+        for call in _calls([episode], choice):
+            found.setdefault(call.prompt_ids, []).append(parts)
+    return found
 
 
 def _right(episode: Episode) -> bool:

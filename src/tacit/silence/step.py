@@ -1,8 +1,8 @@
-"""The step of silence: logit p moves to where the gains ask it to be (`arms`).
+"""The step of silence: moves logit p of each context by what its gain asks for (`arms`).
 
-It comes after the content's steps, from wherever they have dragged p: the two share weights, and an
-optimiser's step of the choice is too weak against that. So what is asked for is done, context by
-context, as far as a few steps of conjugate gradients with a line search bring it.
+Runs after the content's steps. Both share weights, and the content drags p further than one
+optimiser step could bring it back, so the step is a small descent of its own on the distance to the
+wanted logits: a few steps of conjugate gradients with a line search.
 """
 
 import math
@@ -14,57 +14,56 @@ import torch
 from torch import Tensor
 
 from tacit.config import SilenceConfig
-from tacit.silence import ChoicePoint, Step
+from tacit.silence import ChoicePoint
 from tacit.silence.conditioning import silence_logit
 
 REACH = 3.0
-"""logit p is asked to stay within ±3, p between 5 and 95 %: a choice that is all but certain takes
-many steps to come back, and what was learned about it meanwhile is lost."""
+"""logit p is kept within ±3, p between 5 and 95 %: a choice that is all but certain takes many
+steps to come back, and what was learned about it meanwhile is lost."""
 STD_FLOOR = 0.1
-"""The unit of rewards, as in `learn.advantage`; a constant, so that contexts stay in proportion."""
+"""The scale of rewards, as in `learn.advantage`; constant, so that contexts stay in proportion."""
 MOST = 32
-"""Contexts that one update is made from: with one for every episode, looking at all of them again
-and again would take several times as long as learning what is said."""
+"""Contexts used in one update. With one per episode, evaluating all of them repeatedly would take
+several times as long as training the content."""
 STEPS = 4
-"""Descents of one update at most. More hold p more firmly, at the cost of what is said: with eight,
-two of three pocket teams, all of whose weights learn, no longer found short hints."""
+"""Most descent steps in one update. More hold p more firmly at the expense of the content: with
+eight, two of three fully trained pocket teams no longer found short hints."""
 SETTLED, HELD = 0.02, 0.1
-"""Root mean square of what is left to do on logit p at which it is done: what many small gains ask
-for adds up over updates, and in a warm-up what is missed on average is owed."""
+"""Root mean square error of logit p at which the descent stops, in training and in a warm-up. Small
+gains add up over updates, and what a warm-up misses on average is made up in its next step."""
 FARTHEST = 2.0
-"""How many times as far as the first guess, which is half-way, the line search may go."""
+"""Reach of the line search in units of the first guess, which goes half-way."""
 NEAR_ENOUGH = 0.1
-"""Part of a guess by which it may be off without another look."""
+"""Relative error of a guess that does not justify another evaluation."""
 RETRIES = 3
-"""Shorter and shorter steps where a guess makes things worse."""
+"""Attempts with a shorter step after a guess that made things worse."""
 LONGEST = 0.05
-"""The longest step, as a part of the weights' own length."""
-
+"""The longest step, relative to the norm of the weights."""
 
 Learn = Callable[[Tensor, list[int]], Tensor]
-"""From log π(silence) of some contexts, given by number, to a loss."""
+"""(log π(silence) of some contexts, their indices) → loss."""
 
 
 class ChoiceModel(Protocol):
-    """One policy, as the step of silence sees it."""
+    """What the step needs of a policy."""
 
     @property
     def weights(self) -> list[Tensor]:
-        """What learns; gradients are left in `.grad`."""
+        """The trained weights; `look` leaves gradients in `.grad`."""
         ...
 
     def publish(self) -> None:
-        """Let forward passes use the weights as they are now."""
+        """Make forward passes use the current weights."""
 
     def look(self, points: Sequence[ChoicePoint], learn: Learn | None = None) -> Tensor:
-        """log π(silence) at each point; `learn` has its gradients added up."""
+        """log π(silence) at each point; the gradients of `learn` are accumulated if given."""
         ...
 
 
 def choice_weight(p: Tensor, gain: Tensor, least: float) -> Tensor:
-    """w = p(1−p), raised to `least` where silence pays though p < ½, or speaking though p > ½.
+    """w = p(1−p), raised to `least` where silence pays but p < ½, or speaking pays but p > ½.
 
-    So a lost choice can come back, and a settled one is left alone.
+    This lets a lost choice come back and leaves a settled one alone.
     """
     against = ((gain > 0) & (p < 0.5)) | ((gain < 0) & (p > 0.5))
     weight = p * (1 - p)
@@ -72,18 +71,18 @@ def choice_weight(p: Tensor, gain: Tensor, least: float) -> Tensor:
 
 
 def choice_step(p: Tensor, gain: Tensor, config: SilenceConfig) -> Tensor:
-    """The change of logit p to ask for; `gain` is R_silent − mean R_spoken in each context."""
+    """The wanted change of logit p; `gain` is R_silent − mean R_spoken in each context."""
     weight = choice_weight(p, gain, config.least_weight)
     step = config.coefficient * weight * gain / STD_FLOOR
     return step.clamp(-config.clip, config.clip).detach()
 
 
-def asked_change(
+def wanted_change(
     log_p: Tensor, gain: Tensor, config: SilenceConfig, *, owed: float | None = None
 ) -> Tensor:
-    """`choice_step`, or in a warm-up what is `owed` to every context alike, kept within reach.
+    """`choice_step`, or `owed` in a warm-up, limited so that logit p stays within REACH.
 
-    A choice out of reach comes back by `clip` at a time.
+    A choice beyond REACH returns by at most `clip` per update.
     """
     logit = silence_logit(log_p)
     step = choice_step(log_p.exp(), gain, config) if owed is None else owed
@@ -92,26 +91,26 @@ def asked_change(
 
 
 def choice_loss(log_p_C: Tensor, old_log_p_C: Tensor, step_C: Tensor, choices: int) -> Tensor:
-    """½·(logit p − (old logit p + step))², summed and divided by the whole batch's `choices`.
+    """½·(logit p − (old logit p + step))², summed and divided by the number of `choices`.
 
-    At the old policy its gradient is exactly −step on each logit p. A batch used for several
-    updates stops at the step asked for, and a context dragged along by others is pulled back.
+    At the old policy the gradient on each logit p is exactly −step. Repeated updates stop at the
+    wanted step, and a context dragged along by others is pulled back.
     """
     target_C = silence_logit(old_log_p_C.detach()) + step_C.detach()
     return 0.5 * (silence_logit(log_p_C) - target_C).square().sum() / choices
 
 
 @dataclass(slots=True, eq=False)
-class DescentStep(Step):
+class ChoiceStep:
     """Moves one policy's choice to speak."""
 
     model: ChoiceModel
     config: SilenceConfig
     missed: float = 0.0
-    """What the last update of a warm-up missed, on average over its contexts."""
+    """Mean error of logit p that the last warm-up step left; saved in checkpoints."""
 
     def present(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
-        """Some of them, with p as the weights have it now: an engine's may be a little off."""
+        """A sample of the points, with p recomputed: the engine's may differ slightly."""
         points = _evenly(points)
         with torch.no_grad():
             log_p_C = self.model.look(points)
@@ -119,14 +118,14 @@ class DescentStep(Step):
         return [replace(c, log_p=log_p) if math.isfinite(log_p) else c for c, log_p in known]
 
     def take(self, points: Sequence[ChoicePoint], *, train: bool) -> None:
-        """p to where the gains ask it to be or, unless it is to `train`, back to where it was."""
+        """Move p as the gains ask, or, unless `train`, back to where it was."""
         points = _evenly([point for point in points if math.isfinite(point.log_p)])
         if not points:
             return
         old_C = torch.tensor([point.log_p for point in points])
         gain_C = torch.tensor([point.gain for point in points])
         owed = None if train else self.missed
-        change_C = asked_change(old_C, gain_C, self.config, owed=owed)
+        change_C = wanted_change(old_C, gain_C, self.config, owed=owed)
         descent = _Descent(self.model, points, old_C, change_C, SETTLED if train else HELD)
         for _ in range(STEPS):
             if not descent.step():
@@ -136,7 +135,7 @@ class DescentStep(Step):
 
 @dataclass(slots=True, eq=False)
 class _Descent:
-    """On half the mean square of what is left to do, by conjugate gradients (Fletcher–Reeves)."""
+    """Minimises half the mean square error of logit p by conjugate gradients (Fletcher–Reeves)."""
 
     model: ChoiceModel
     points: Sequence[ChoicePoint]
@@ -146,21 +145,20 @@ class _Descent:
     before: "_Step | None" = None
 
     def step(self) -> bool:
-        """One step downhill; False where there is nothing more to do, or no way to do it."""
+        """One step downhill; False if the error is small enough or no step reduces it."""
         weights = self.model.weights
         for weight in weights:
-            weight.grad = None  # the old one may be the way of the last step
+            weight.grad = None  # not zeroed: it may be the last step's direction
         left_C = self._left(self.model.look(self.points, self._learn))
         moving = [weight for weight in weights if weight.grad is not None]
         downhill = [weight.grad for weight in moving if weight.grad is not None]
-        size, steepness = float(left_C.square().mean()), _dot(downhill, downhill)
-        if not (size > self.settled**2 and steepness > 0.0):  # nor where it is not a number
+        size, steepness = _mean_square(left_C), _dot(downhill, downhill)
+        if not (size > self.settled**2 and steepness > 0.0):  # also stops at NaN
             return False
         conjugate = self.before is not None
         way = self._way(downhill, steepness)
         slope, length = _dot(downhill, way), math.sqrt(_dot(way, way))
-        whole = math.sqrt(_dot(weights, weights))
-        longest = LONGEST * whole / length
+        longest = LONGEST * math.sqrt(_dot(weights, weights)) / length
         guess = min(0.5 * size / slope, longest)
         if self.before:
             guess = min(guess, slope / (self.before.curvature * length**2))
@@ -176,19 +174,20 @@ class _Descent:
         for shorter in range(RETRIES + 1):
             by = guess / 4**shorter
             after_C = go(by)
-            if float(after_C.square().mean()) < size:
-                moved = float((left_C - after_C).square().mean())
+            if _mean_square(after_C) < size:
+                moved = _mean_square(left_C - after_C)
                 self.before = _Step(way, steepness, moved / (by * length) ** 2)
                 best = min(by * _best(left_C, after_C), longest)
-                if abs(best - by) > NEAR_ENOUGH * by and not _better(go(best), after_C):
+                far = abs(best - by) > NEAR_ENOUGH * by
+                if far and not _mean_square(go(best)) < _mean_square(after_C):
                     go(by)
                 return True
         go(0.0)
         self.before = None
-        return conjugate  # straight down there may still be a way
+        return conjugate  # steepest descent may still succeed
 
     def _way(self, downhill: list[Tensor], steepness: float) -> list[Tensor]:
-        """Straight down at first, then across what earlier steps have settled."""
+        """The gradient at first, then directions conjugate to the earlier ones."""
         if self.before:
             turned = steepness / self.before.steepness
             pairs = zip(downhill, self.before.way, strict=True)
@@ -200,6 +199,7 @@ class _Descent:
 
     @torch.no_grad()
     def left(self) -> Tensor:
+        """What is missing of the wanted logits."""
         return self._left(self.model.look(self.points))
 
     def _left(self, log_p_C: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ class _Descent:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The last one: where it went, how steep it was there, and how strongly p answered."""
+    """The previous step: its direction, squared gradient norm, and curvature along it."""
 
     way: list[Tensor]
     steepness: float
@@ -224,17 +224,17 @@ def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     return sum(float((a * b).sum()) for a, b in zip(one, other, strict=True))
 
 
-def _better(one_C: Tensor, other_C: Tensor) -> bool:
-    return float(one_C.square().mean()) < float(other_C.square().mean())
+def _mean_square(values_C: Tensor) -> float:
+    return float(values_C.square().mean())
 
 
 def _best(before_C: Tensor, after_C: Tensor) -> float:
-    """How far to go, in units of the step that led from `before` to `after`, were it all linear."""
+    """The best step in units of the one from `before` to `after`, if logits were linear in it."""
     moved_C = before_C - after_C
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
 
 
 def _evenly(points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
-    """As many as an update is made from, from all over the batch."""
+    """At most MOST points, evenly spread over the batch."""
     size = min(MOST, len(points))
     return [points[i * len(points) // size] for i in range(size)]
