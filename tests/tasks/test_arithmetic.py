@@ -90,3 +90,23 @@ def test_steps_of_hard_tasks_can_be_chosen() -> None:
 def test_bad_input_names_the_fix(bad: dict[str, object], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         arithmetic.load(**bad)  # type: ignore[arg-type]
+
+
+def test_notes_hold_the_sum_on_every_other_task_and_else_one_that_does_not_matter() -> None:
+    tasks = arithmetic.load_notes(split="test", count=40)
+    assert tasks[:10] == arithmetic.load_notes(split="test", count=10)
+    free, needed = tasks[::2], tasks[1::2]
+    for task in free:
+        assert task.level == "free" and task.data["speak"] == {"hinter": False}
+        assert f"What is {task.views['hinter']}?" != task.question
+        assert _solved(task.question) == task.answer
+    for task in needed:
+        assert task.level == "needed" and task.data["speak"] == {"hinter": True}
+        assert not any(letter.isdigit() for letter in task.question)
+        assert _solved(task.views["hinter"]) == task.answer
+    assert not {t.id for t in tasks} & {t.id for t in arithmetic.load_notes(split="train")}
+
+
+def _solved(text: str) -> str:
+    left, sign, right = text.removeprefix("What is ").removesuffix("?").split()
+    return str(arithmetic.add(int(left), sign, int(right)))

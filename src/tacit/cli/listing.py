@@ -20,6 +20,8 @@ def list_tasks() -> None:
         table.add_row(name, splits, benchmark.licence, f"{benchmark.description}{only}")
     sums = "sums of one, two or three steps, deterministic by seed"
     table.add_row("arithmetic", "train ∞, test ∞", "Apache-2.0", sums)
+    notes = "sums of which half stand on a note that only the hinter sees"
+    table.add_row("arithmetic_notes", "train ∞, test ∞", "Apache-2.0", notes)
     out.print(table)
     out.print("Files are read from TACIT_DATA or `tasks.folder`; `tasks.hub: true` downloads them.")
 

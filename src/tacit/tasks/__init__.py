@@ -40,7 +40,10 @@ BENCHMARKS: dict[str, str] = {
     "mbpp_plus": "tacit.benchmarks.programming_plus:MBPP_PLUS",
 }
 """Where each benchmark is; imported when first used."""
-GENERATED: dict[str, str] = {"arithmetic": "tacit.tasks.arithmetic:load"}
+GENERATED: dict[str, str] = {
+    "arithmetic": "tacit.tasks.arithmetic:load",
+    "arithmetic_notes": "tacit.tasks.arithmetic:load_notes",
+}
 """Tasks made by a rule: a function that takes `split`, `count` and options of its own."""
 
 

@@ -7,7 +7,7 @@ numbers, from left to right; every result lies in 10..89, so that a slip of ten 
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.errors import ConfigError
 from tacit.types import Task
@@ -128,6 +128,31 @@ def load(
             )
         problems[problem] = None
     return [_task(problem, split) for problem in problems]
+
+
+def load_notes(*, split: str = "train", count: int = 200, seed: int = 0) -> list[Task]:
+    """Sums of one step, of which every other one stands on a note that only the hinter sees.
+
+    On the rest the question holds the sum, and the note has one that does not matter. So speaking
+    is worth everything on one half of the tasks, and on the other it can only mislead.
+    """
+    _check(split, count, hard=0.0, steps=(2,))
+    rng = random.Random(f"arithmetic_notes/{split}/{seed}")
+    tasks: list[Task] = []
+    for index, task in enumerate(load(split=split, count=count, seed=seed, hard=0.0)):
+        needed = index % 2 == 1
+        sum_ = task.question if needed else draw(rng, 1).question
+        tasks.append(
+            replace(
+                task,
+                id=task.id.replace("arithmetic", "arithmetic_notes", 1),
+                question="What is the sum on the note?" if needed else task.question,
+                level="needed" if needed else "free",
+                views={"hinter": sum_.removeprefix("What is ").removesuffix("?")},
+                data={**task.data, "speak": {"hinter": needed}},
+            )
+        )
+    return tasks
 
 
 def _drawn(rng: random.Random, steps: Sequence[int], split: str) -> Iterator[Problem]:
