@@ -8,10 +8,19 @@
 | fast/forward_gpu  | Llama, Mistral, Qwen 2 and 3, | graphs over paged keys  | packed tokens,  |
 |                   | SmolLM3 on a GPU              | and values              | fused kernels   |
 | fast/forward_cpu  | the same on a CPU             | layers walked by hand   | packed tokens   |
-| `Forward`         | any full-attention model      | rows over a fixed cache | padded rows     |
-| engine/generating | any causal model              | `generate`, one by one  | padded rows     |
+| fast/forward_rows | any full-attention model      | rows over a fixed cache | padded rows     |
+| `Forward`         | any causal model              | `generate`, one by one  | padded rows     |
 
-Measured gains over the reference: benchmarks/results/forward.json (`benchmarks/forward.py`).
+Tokens a second, in units of `Forward` on the same machine; files in benchmarks/results:
+
+| way               | model, machine           | plays | learns | file                            |
+|-------------------|--------------------------|-------|--------|---------------------------------|
+| fast/forward_rows | pocket, two CPU cores    | 4.6   | 1.0    | forward.json                    |
+| fast/forward_cpu  | pocket, two CPU cores    | 6.4   | 1.8    | forward.json                    |
+| fast/forward_rows | SmolLM2-135M, two cores  | 8.2   | 1.0    | forward.json                    |
+| fast/forward_cpu  | SmolLM2-135M, two cores  | 7.7   | 2.0    | forward.json                    |
+
+On a GPU the rival is TRL, which plays by `generate` in batches: see gpu.json and docs/benchmarks.md.
 """
 
 from collections.abc import Collection, Iterator, Sequence

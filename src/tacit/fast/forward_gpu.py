@@ -220,11 +220,11 @@ def _warps(block: int) -> int:
 
 
 class GpuForward(RowForward):
-    """Llama and its relatives on a GPU."""
+    """Any model on a GPU: Llama and its relatives by graphs and fused kernels, others in rows."""
 
     @classmethod
     def supports(cls, module: Any) -> bool:
-        return module.device.type == "cuda" and why_not_fused(module) is None
+        return bool(module.device.type == "cuda")
 
     @property
     def packs(self) -> bool:
