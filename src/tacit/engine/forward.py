@@ -20,7 +20,7 @@ Tokens a second, in units of `Forward` on the same machine; files in benchmarks/
 | fast/forward_rows | SmolLM2-135M, two cores  | 8.2   | 1.0    | forward.json                    |
 | fast/forward_cpu  | SmolLM2-135M, two cores  | 7.7   | 2.0    | forward.json                    |
 
-On a GPU the rival is TRL, which plays by `generate` in batches: see gpu.json and docs/benchmarks.md.
+On a GPU the rival is TRL, which plays by `generate` in batches: docs/benchmarks.md, gpu.json.
 """
 
 from collections.abc import Collection, Iterator, Sequence
