@@ -9,7 +9,7 @@ from tacit.engine.base import Completion, Request, Sampling, SilenceRule
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import EngineError
 from tacit.rollout.dedupe import Once
-from tacit.types import ChatMessage
+from tacit.types import ChatMessage, Choice
 
 GREEDY = Request(
     messages=(ChatMessage("user", "What is 1 + 1?"),), prompt_ids=(1, 2), sampling=Sampling()
@@ -31,17 +31,17 @@ async def test_equal_greedy_requests_are_computed_once_until_forgotten() -> None
     assert inner.calls == 2
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(GREEDY, silence=SilenceRule()),
-        replace(GREEDY, prompt_ids=()),
-    ],
-    ids=["may be silent", "text alone"],
-)
-async def test_what_may_differ_is_asked_each_time(other: Request) -> None:
+async def test_text_alone_is_asked_each_time() -> None:
     inner = ScriptedEngine(lambda request: "two")
+    other = replace(GREEDY, prompt_ids=())
     await ask(Once(inner), other, other)
+    assert inner.calls == 2
+
+
+async def test_who_may_be_silent_chooses_by_the_seed_even_if_greedy() -> None:
+    inner = ScriptedEngine(lambda request: "two")
+    choosing = replace(GREEDY, silence=SilenceRule(choice=Choice.FLOOR, floor=0.1))
+    await ask(Once(inner), choosing, choosing, replace(choosing, seed=GREEDY.seed + 1))
     assert inner.calls == 2
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tacit.config import Config
+from tacit.config import Config, TeamConfig
 from tacit.config.file import parse_config
 from tacit.economy.reward import Multipliers
 from tacit.engine.base import Request
@@ -18,7 +18,7 @@ from tacit.learn.credit import Credit
 from tacit.learn.metrics import step_metrics
 from tacit.learn.task_sampler import TaskSampler
 from tacit.learn.track import TRACKERS, Fan, check_trackers
-from tacit.rollout.groups import Player, check_budget, choosing_roles
+from tacit.rollout.groups import Player, check_budget, choosing_roles, several_choices
 from tacit.run.opening import is_greedy
 from tacit.silence import open_silence
 from tacit.silence.arms import alternatives
@@ -241,16 +241,33 @@ HELPERS = {role: {"trained": True, "silent": True} for role in ("left", "right")
         ("tests.rollout.test_groups:two_helpers", {"actor": {}, **HELPERS}),
     ],
 )
-def test_arms_are_refused_before_models_load_where_several_choose(
+def test_arms_compare_one_agent_at_a_time_where_several_choose(
     topology: str, agents: dict[str, Any]
 ) -> None:
     tree = {
         "train_tasks": {"name": "arithmetic"},
         "team": {"topology": topology, "agents": agents},
     }
-    with pytest.raises(ConfigError, match="`arms` needs a team with one choice to speak"):
-        check_training(parse_config(tree))
-    check_training(parse_config(tree | {"silence": {"exploration": "floor"}}))
+    team = check_training(parse_config(tree))
+    assert several_choices(team)
+    assert open_silence(Config().silence, choosing=True, several=True).pairs
+
+
+@pytest.mark.parametrize(
+    ("topology", "agents", "options", "several"),
+    [
+        ("hint_actor", {"hinter": {"trained": True}, "actor": {}}, {}, False),
+        ("critic_actor", {"critic": {"trained": True}, "actor": {}}, {"rounds": 1}, False),
+        ("critic_actor", {"critic": {"trained": True}, "actor": {}}, {"rounds": 2}, True),
+        ("holders", {"holder": {"trained": True}, "asker": {}}, {}, False),
+        ("holders", {"holder": {"trained": True}, "asker": {}, "inquirer": {}}, {}, True),
+    ],
+)
+def test_a_topology_says_whether_it_asks_an_agent_several_times(
+    topology: str, agents: dict[str, Any], options: dict[str, Any], several: bool
+) -> None:
+    team = TeamConfig.model_validate({"topology": topology, "agents": agents, "options": options})
+    assert several_choices(team) is several
 
 
 def test_budgets_that_silence_would_exceed_are_refused() -> None:

@@ -107,6 +107,14 @@ def test_notes_hold_the_sum_on_every_other_task_and_else_one_that_does_not_matte
     assert not {t.id for t in tasks} & {t.id for t in arithmetic.load_notes(split="train")}
 
 
+def test_one_of_several_holders_has_the_note() -> None:
+    for task in arithmetic.load_notes(count=30, holders=3):
+        assert list(task.views) == ["holder 1", "holder 2", "holder 3"]
+        (note,) = [text for text in task.views.values() if text != "nothing"]
+        told = [task.views[agent] for agent, needed in task.data["speak"].items() if needed]
+        assert told == ([note] if task.level == "needed" else [])
+
+
 def _solved(text: str) -> str:
     left, sign, right = text.removeprefix("What is ").removesuffix("?").split()
     return str(arithmetic.add(int(left), sign, int(right)))

@@ -224,6 +224,8 @@ class SilenceConfig(Section):
     """arms: weight of messages on tasks that silence solves; 0 learns only from the others."""
     silent_samples: PositiveInt = 4
     """arms: plays of the silent arm if the rest of the team samples."""
+    seats: PositiveInt = 1
+    """arms where several agents choose: agents of each sample whose choice is compared."""
 
 
 class PolicyConfig(Section):

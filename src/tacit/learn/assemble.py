@@ -23,7 +23,7 @@ from tacit.learn.credit import Credit
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.update import Updater
 from tacit.registry import lookup
-from tacit.rollout.groups import Player, check_choices, choosing_roles
+from tacit.rollout.groups import Player, choosing_roles, several_choices
 from tacit.run.opening import grader_of, is_greedy, prices_of, tasks_of, teams_of
 from tacit.silence import Silence, open_silence
 from tacit.tasks import check_trainable, drop_leaks
@@ -99,7 +99,6 @@ def check_training(config: Config) -> TeamConfig:
     if config.train_tasks is None:
         raise ConfigError("nothing to train on: add `train_tasks:`")
     check_team(config.team)
-    check_choices(config.team, _silence(config, config.team))
     teams_of(config)
     policy_names(config, config.team)
     for role, agent in config.team.agents.items():
@@ -141,7 +140,9 @@ def _check_price(config: Config) -> None:
 
 
 def _silence(config: Config, team: TeamConfig) -> Silence:
-    return open_silence(config.silence, choosing=bool(choosing_roles(team)))
+    return open_silence(
+        config.silence, choosing=bool(choosing_roles(team)), several=several_choices(team)
+    )
 
 
 @asynccontextmanager

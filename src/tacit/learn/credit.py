@@ -12,7 +12,7 @@ from tacit.economy.group import Group
 from tacit.economy.reward import EpisodeCost, Multipliers, RewardParts, repetition, reward_group
 from tacit.learn.advantage import ESTIMATORS, Difficulty, difficulty
 from tacit.learn.batch import Row
-from tacit.silence import ChoicePoint, Choices, Silence
+from tacit.silence import ChoicePoint, Choices, Ids, Silence
 from tacit.types import Call, Episode
 
 
@@ -92,11 +92,13 @@ class Credit:
             for number, episode in enumerate(group.episodes):
                 for turn, call in enumerate(episode.calls):
                     role = self.roles.get(call.agent)
-                    if not call.policy or role is None:
+                    if not call.policy or role is None or not self.silence.learns(call):
                         continue
-                    point, counts = None, 1.0
-                    if call.choice is self.silence.choice:
+                    marker: Ids = ()
+                    counts = 1.0
+                    if self.silence.apart(call):
                         point = choices.points.get((call.policy, call.prompt_ids))
+                        marker = point.marker_ids if point else choices.markers.get(call.policy, ())
                         counts = choices.counts.get((place, call.prompt_ids), 1.0)
                     unit = self._unit((place, number, call.policy), call, turn)
                     yield Row(
@@ -108,7 +110,7 @@ class Credit:
                         sequence=sequences.setdefault(unit, len(sequences)),
                         weight=self.silence.weight(call),
                         silent=call.silent,
-                        marker=point.marker_ids if point else (),
+                        marker=marker,
                     )
 
     def _unit(self, episode: tuple[object, ...], call: Call, turn: int) -> tuple[object, ...]:

@@ -43,10 +43,10 @@ class Once:
         return self.engine.silence_ids()
 
     async def generate(self, request: Request) -> Completion:
-        if request.silence or not request.prompt_ids:
+        if not request.prompt_ids:
             return await self.engine.generate(request)
-        seed = request.seed if request.sampling.temperature else None
-        key = request.prompt_ids, request.sampling, seed
+        seed = request.seed if request.sampling.temperature or request.silence else None
+        key = request.prompt_ids, request.sampling, seed, request.silence
         async with self._turns.alone(key):
             if key not in self._kept:
                 self._kept[key] = await self.engine.generate(request)

@@ -10,7 +10,7 @@ from tacit.grading import Grader
 from tacit.rollout.dedupe import Once
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.silence import Silence
-from tacit.team.roster import Roster, may_be_silent
+from tacit.team.roster import Roster, find_topology, may_be_silent
 from tacit.team.team import Setting
 from tacit.types import Choice, Episode, Task
 
@@ -32,6 +32,8 @@ class Player:
     """Called with every episode, failed ones included."""
     choosing: tuple[str, ...] = field(init=False)
     """Trained roles that may be silent."""
+    seats: tuple[str, ...] = field(init=False)
+    """The agents of those roles."""
     silent_plays: int = field(init=False)
     """Silent episodes per task and step."""
     remembered: bool = field(init=False)
@@ -43,11 +45,13 @@ class Player:
         self.choosing = tuple(
             role for role, agent in roles.items() if agent.config.trained and agent.may_be_silent
         )
+        self.seats = tuple(a.name for a in self.roster.agents if a.role in self.choosing)
         deterministic = self.fixed.issuperset(roles.keys() - self.choosing)
         plays = self.silence.silent_plays(deterministic=deterministic) if self.choosing else 0
         self.silent_plays, self.remembered = plays, bool(plays) and deterministic
         # both arms must share whatever is sampled before the choice
-        once = set(roles) if plays and not deterministic else self.fixed
+        shared = self.silence.pairs or (plays and not deterministic)
+        once = set(roles) if shared else self.fixed
         agents = tuple(
             replace(a, engine=Once(a.engine)) if a.role in once else a for a in self.roster.agents
         )
@@ -103,12 +107,27 @@ class Player:
 
     def _jobs(self, task: Task, step: int) -> list[Job]:
         size = self.config.train.group
+        if self.silence.pairs:
+            return self._pairs(task, step, size)
         choices = dict.fromkeys(self.choosing, self.silence.choice)
         spoken = [Job(task, self._setting(step, sample, choices)) for sample in range(size)]
         if not self.remembered:
             plays = range(self.silent_plays)
             return spoken + [self._quiet(task, step, size + play, draw=play) for play in plays]
         return spoken if task.id in self._silent else [*spoken, self._quiet(task, 0, size)]
+
+    def _pairs(self, task: Task, step: int, size: int) -> list[Job]:
+        """Each sample with an agent made to speak, then with it silent, as `silence.seats` says."""
+        compared = min(self.config.silence.seats, len(self.seats))
+        drawn = dict.fromkeys(self.choosing, Choice.FLOOR)
+        jobs = []
+        for number in range(size * compared):
+            picked = self.seats[(step * size * compared + number) % len(self.seats)]
+            draw = number // compared
+            for play, choice in enumerate((Choice.SPEAK, Choice.SILENT)):
+                setting = self._setting(step, 2 * number + play, drawn | {picked: choice})
+                jobs.append(Job(task, replace(setting, draw=draw)))
+        return jobs
 
     def _quiet(self, task: Task, step: int, sample: int, draw: int | None = None) -> Job:
         quiet = dict.fromkeys(self.choosing, Choice.SILENT)
@@ -145,13 +164,8 @@ def choosing_roles(team: TeamConfig) -> tuple[str, ...]:
     return tuple(r for r, agent in team.agents.items() if agent.trained and may_be_silent(team, r))
 
 
-def check_choices(team: TeamConfig, silence: Silence) -> None:
-    """Refuse a strategy for a single choice if an episode of the team has several."""
+def several_choices(team: TeamConfig) -> bool:
+    """True if an episode may hold several choices to speak of trained agents."""
     choosing = choosing_roles(team)
-    several = len(choosing) > 1 or any(team.agents[role].count > 1 for role in choosing)
-    rounds = team.topology == "critic_actor" and team.options.get("rounds", 1) != 1
-    if not silence.several and (several or rounds or team.topology == "dialogue"):
-        raise ConfigError(
-            "silence.exploration: `arms` needs a team with one choice to speak in an episode; "
-            "use `floor` where several agents choose, or one agent several times"
-        )
+    many = len(choosing) > 1 or any(team.agents[role].count > 1 for role in choosing)
+    return many or find_topology(team.topology).repeats(team)

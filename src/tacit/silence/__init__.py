@@ -3,7 +3,8 @@
 `Silence` is both the interface and the plain strategy `none`, in which silence is just one of the
 messages an agent may sample. Under `none` the choice collapses: while messages still harm, silence
 pays, and once nobody speaks nothing can teach speaking. `floor` keeps both choices alive while
-sampling, and `arms` plays both in every group; see their modules.
+sampling, and `arms` plays both in every group (`seats` where several agents choose); see their
+modules.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,8 @@ class Choices:
     """By policy and prompt."""
     counts: dict[tuple[int, Ids], float] = field(default_factory=dict)
     """Weight of the messages spoken in a context, by group number and prompt."""
+    markers: Mapping[str, Ids] = field(default_factory=dict)
+    """Policy → how it spells silence, for messages in contexts without a point."""
 
 
 class Silence:
@@ -46,8 +49,8 @@ class Silence:
 
     choice = Choice.FREE
     """How a trained agent that may be silent chooses while exploring."""
-    several = True
-    """True if an episode may hold several such choices."""
+    pairs = False
+    """True if every sample is played twice, with one agent speaking and with it silent."""
     warmup_steps = 0
     """Longest warm-up: steps without cost in which the choice is not trained."""
 
@@ -86,6 +89,14 @@ class Silence:
         """What the choice itself is trained on; nothing if sampling already trains it."""
         return Choices()
 
+    def learns(self, call: Call) -> bool:
+        """True if the call of a trained agent is trained on."""
+        return True
+
+    def apart(self, call: Call) -> bool:
+        """True if the call is a message whose content is trained given that it is not silence."""
+        return False
+
     def weight(self, call: Call) -> float:
         """Factor on the advantage of a message."""
         return 1.0
@@ -95,15 +106,18 @@ class Silence:
         return call.logprobs
 
 
-STRATEGIES: Mapping[str, str] = {
+STRATEGIES: dict[str, str] = {
     "none": "tacit.silence:Silence",
     "floor": "tacit.silence.floor:Floor",
     "arms": "tacit.silence.arms:Arms",
 }
+SEVERAL: dict[str, str] = STRATEGIES | {"arms": "tacit.silence.seats:Seats"}
+"""Those for teams in which several agents choose, or one agent several times."""
 
 
-def open_silence(config: SilenceConfig, *, choosing: bool) -> Silence:
+def open_silence(config: SilenceConfig, *, choosing: bool, several: bool = False) -> Silence:
     """The configured strategy, or `none` if no trained agent may be silent."""
     name = config.exploration if choosing else "none"
-    strategy: Silence = lookup("exploration", STRATEGIES[name], {})(config)
+    where = (SEVERAL if several else STRATEGIES)[name]
+    strategy: Silence = lookup("exploration", where, {})(config)
     return strategy

@@ -9,7 +9,7 @@ With p = π(silence | context), known exactly from one forward pass over the mar
 - *Choice.* A step on logit p of w·(R_silent − mean R_spoken)/std_floor, which for w = p(1−p) is the
   exact gradient of p·R_silent + (1−p)·mean R_spoken, up to the constant std_floor (`step`).
 
-For teams with one choice per episode. The estimator is ours.
+For teams with one choice per episode; `seats` is for several. The estimator is ours.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,6 @@ Alternative = tuple[float, tuple[int, ...]]
 
 class Arms(Silence):
     choice = Choice.SPEAK
-    several = False
 
     def __init__(self, config: SilenceConfig) -> None:
         super().__init__(config)
@@ -69,6 +68,9 @@ class Arms(Silence):
             alone = fmean(_right(group.silent[i]) for i in plays) if plays else 0.0
             scores.append(p * alone + (1.0 - p) * _right(episode))
         return fmean(scores)
+
+    def apart(self, call: Call) -> bool:
+        return call.choice is Choice.SPEAK
 
     def worth(self, group: Group, number: int, mine: Sequence[bool]) -> RewardParts:
         """Agents that spoke before the choice are credited with the expectation over both."""

@@ -15,11 +15,12 @@ class Floor(Silence):
 
     def likelihood(self, episode: Episode) -> float:
         """Product of π/b over the choices."""
-        return prod(self._ratio(call) for call in episode.calls if call.policy and _floored(call))
+        ratios = (floored_ratio(call, self.config.floor) for call in episode.calls if call.policy)
+        return prod(ratios)
 
     def weight(self, call: Call) -> float:
         """min(2, π/b) of the choice that was made."""
-        return min(2.0, self._ratio(call)) if _floored(call) else 1.0
+        return min(2.0, floored_ratio(call, self.config.floor))
 
     def logprobs(self, call: Call) -> tuple[float, ...]:
         """log π = log q + log(1 − p) of the whole message, since speech was drawn from q."""
@@ -28,9 +29,13 @@ class Floor(Silence):
         first, *rest = call.logprobs
         return (first + log_others(call.silence_logprob), *rest)
 
-    def _ratio(self, call: Call) -> float:
-        p = exp(call.silence_logprob or 0.0)
-        return choice_ratio(p, floored(p, self.config.floor), call.silent)
+
+def floored_ratio(call: Call, floor: float) -> float:
+    """π/b of the choice in a call, 1 if it was not drawn with a floor."""
+    if not _floored(call) or call.silence_logprob is None:
+        return 1.0
+    p = exp(call.silence_logprob)
+    return choice_ratio(p, floored(p, floor), call.silent)
 
 
 def _floored(call: Call) -> bool:

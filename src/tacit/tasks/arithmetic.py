@@ -130,26 +130,32 @@ def load(
     return [_task(problem, split) for problem in problems]
 
 
-def load_notes(*, split: str = "train", count: int = 200, seed: int = 0) -> list[Task]:
+def load_notes(
+    *, split: str = "train", count: int = 200, seed: int = 0, holders: int = 0
+) -> list[Task]:
     """Sums of one step, of which every other one stands on a note that only the hinter sees.
 
     On the rest the question holds the sum, and the note has one that does not matter. So speaking
-    is worth everything on one half of the tasks, and on the other it can only mislead.
+    is worth everything on one half of the tasks, and on the other it can only mislead. With
+    `holders`, one of so many agents called holder has that note, and the others' are empty.
     """
     _check(split, count, hard=0.0, steps=(2,))
     rng = random.Random(f"arithmetic_notes/{split}/{seed}")
+    agents = [f"holder {n + 1}" for n in range(holders)] if holders > 1 else ["hinter"]
     tasks: list[Task] = []
     for index, task in enumerate(load(split=split, count=count, seed=seed, hard=0.0)):
         needed = index % 2 == 1
-        sum_ = task.question if needed else draw(rng, 1).question
+        on_note = task.question if needed else draw(rng, 1).question
+        has_it = rng.choice(agents)
+        note = on_note.removeprefix("What is ").removesuffix("?")
         tasks.append(
             replace(
                 task,
                 id=task.id.replace("arithmetic", "arithmetic_notes", 1),
                 question="What is the sum on the note?" if needed else task.question,
                 level="needed" if needed else "free",
-                views={"hinter": sum_.removeprefix("What is ").removesuffix("?")},
-                data={**task.data, "speak": {"hinter": needed}},
+                views={agent: note if agent == has_it else "nothing" for agent in agents},
+                data={**task.data, "speak": {a: needed and a == has_it for a in agents}},
             )
         )
     return tasks

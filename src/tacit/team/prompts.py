@@ -1,10 +1,10 @@
 """Builds prompts. What one agent wrote enters another's prompt as quoted data.
 
 A prompt consists of a *part* (which system text), the question, the agent's private *view* if the
-task has one for it, and named context: `hint=…`, `draft=…`, `messages=[…]`, or any other name. There are three forms: `tagged` (ours), `role_last` (the same with the
-system text last, so that the prompts of one conversation share a prefix that caches can reuse) and
-`published` (AgentPO's, for comparison). Not covered: a tokenizer's special tokens inside texts,
-which the engine neutralises.
+task has one for it, and named context: `hint=…`, `draft=…`, `messages=[…]`, or any other name.
+There are three forms: `tagged` (ours), `role_last` (the same with the system text last, so that the
+prompts of one conversation share a prefix that caches can reuse) and `published` (AgentPO's, for
+comparison). Not covered: a tokenizer's special tokens inside texts, which the engine neutralises.
 """
 
 import re
@@ -40,6 +40,12 @@ PARTS: dict[str, str] = {
     "evolver": "Describe, in one sentence, a new kind of expert for this question, "
     "unlike those listed.",
     "integrator": "{instruction} Combine your solution with what the other expert found.",
+    "holder": "Your teammate must answer this question and cannot see what you see. "
+    "Tell them, in one short sentence, the fact they need from it.",
+    "inquirer": "You will have to answer this question. Ask your teammates, in one short question, "
+    "for the fact you still lack.",
+    "tester": "Your teammate wrote this code and cannot run it. "
+    "Tell them, in one short remark, what to mend.",
     "judge": "You grade answers. {instruction}",
 }
 """Our role texts. `{instruction}` is the task's answer format, `{agent}` the speaker's name."""

@@ -9,15 +9,17 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import TeamConfig
+from tacit.config import McpConfig, TeamConfig
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, TacitError, TopologyError
 from tacit.registry import did_you_mean, lookup
 from tacit.team.prompts import FORMS
 from tacit.team.team import Agent, Setting, Team
+from tacit.team.tools import open_toolbox
 from tacit.types import Call, Message, Task
 
 Play = Callable[..., Awaitable[Message]]
+NO_SERVERS: Mapping[str, McpConfig] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Topology:
     summary: str = ""
     check: Callable[[TeamConfig], None] = lambda config: None
     """Raises a ConfigError for mistakes that only this topology can know of."""
+    repeats: Callable[[TeamConfig], bool] = lambda config: False
+    """True if an agent that may be silent is asked several times in an episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +99,17 @@ def find_topology(name: str) -> Topology:
     return Topology(play=found, roles={})
 
 
-def check_team(config: TeamConfig, place: str = "team") -> Topology:
+def check_team(
+    config: TeamConfig, place: str = "team", mcp: Mapping[str, McpConfig] = NO_SERVERS
+) -> Topology:
     """Check a team's config as far as that needs no model; returns its topology."""
     topology = find_topology(config.topology)
     _check_roles(config, topology, place)
     _check_options(config, topology, place)
     topology.check(config)
+    for name, agent in config.agents.items():
+        if agent.tools:
+            open_toolbox(agent, mcp, f"{place}.agents.{name}")
     return topology
 
 
@@ -159,9 +168,17 @@ def has_role(agent: str, role: str) -> bool:
     return agent == role or (agent.startswith(f"{role} ") and agent[len(role) + 1 :].isdigit())
 
 
-def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
-    """The agents of a team. `engines` maps each role to the engine that speaks for it."""
-    topology = check_team(config, place)
+def build_roster(
+    config: TeamConfig,
+    engines: Mapping[str, Engine],
+    place: str = "team",
+    mcp: Mapping[str, McpConfig] = NO_SERVERS,
+) -> Roster:
+    """The agents of a team. `engines` maps each role to the engine that speaks for it.
+
+    `mcp`: the servers whose tools agents may have.
+    """
+    topology = check_team(config, place, mcp)
     agents = []
     for name, agent in config.agents.items():
         role = topology.roles.get(name) or Role(part=_own_part(name, config))
@@ -175,6 +192,7 @@ def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str =
                 may_be_silent=may_be_silent(config, name),
                 temperature=role.temperature,
                 form=config.prompts,
+                toolbox=open_toolbox(agent, mcp, place) if agent.tools else None,
             )
             for agent_name in agent_names(name, agent.count)
         ]

@@ -115,7 +115,7 @@ class Setting:
     """Seed the draws like this sample's, so equal prompts give equal replies; None: its own."""
     training: bool = False
     choices: Mapping[str, Choice] = field(default_factory=dict)
-    """Role → how its choice to speak is made; default free."""
+    """Role or agent → how its choice to speak is made; default free."""
     floor: float = 0.0
     muted: frozenset[str] = frozenset()
     """Roles that are never asked: silent, at no cost."""
@@ -237,7 +237,9 @@ class Seat:
     ) -> Message:
         """Make one call. Context is quoted in the prompt; `silent=False` forbids silence.
 
-        The agent's own view of the task, if it has one, is always in its prompt. `final` marks the message that the topology returns, which a client may see streamed.
+        The agent's own view of the task, if it has one, is always in its prompt, unless it has the
+        tool `lookup` to search it with. `final` marks the
+        message that the topology returns, which a client may see streamed.
         """
         agent, setting = self.agent, self.team.setting
         if agent.role in setting.muted:
@@ -341,9 +343,10 @@ class Seat:
         )
 
     def _rule(self) -> SilenceRule:
+        choices = self.team.setting.choices
         return SilenceRule(
             ids=self.agent.engine.silence_ids(),
-            choice=self.team.setting.choices.get(self.agent.role, Choice.FREE),
+            choice=choices.get(self.agent.name) or choices.get(self.agent.role, Choice.FREE),
             floor=self.team.setting.floor,
         )
 

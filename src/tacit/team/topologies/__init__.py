@@ -1,5 +1,6 @@
 """The topologies that ship. To add one, write a function in a file here and list it below."""
 
+from tacit.config import TeamConfig
 from tacit.team.roster import Role, Topology
 from tacit.team.topologies.baselines import (
     evo_agent,
@@ -16,9 +17,15 @@ from tacit.team.topologies.collaboration import (
     solo,
 )
 from tacit.team.topologies.debate import debate
+from tacit.team.topologies.private import holders, tester
 
 _ACTOR = {"actor": Role(part="solver")}
 _SAMPLER = {"actor": Role(part="solver", temperature=0.7)}
+
+
+def _in_rounds(team: TeamConfig) -> bool:
+    return bool(team.options.get("rounds", 1) != 1)
+
 
 TOPOLOGIES: dict[str, Topology] = {
     "solo": Topology(play=solo, roles=_ACTOR, summary="one agent answers alone"),
@@ -31,6 +38,7 @@ TOPOLOGIES: dict[str, Topology] = {
         play=critic_actor,
         roles={**_ACTOR, "critic": Role(part="critic", may_be_silent=True)},
         summary="the Actor drafts, a critic may comment, the Actor revises",
+        repeats=_in_rounds,
     ),
     "debate": Topology(
         play=debate,
@@ -53,6 +61,23 @@ TOPOLOGIES: dict[str, Topology] = {
         play=dialogue,
         roles={"agent": Role(part="speaker", many=True, least=2, may_be_silent=True)},
         summary="agents talk in turn and may be silent, then the first answers",
+        repeats=lambda team: True,
+    ),
+    "holders": Topology(
+        play=holders,
+        roles={
+            "holder": Role(part="holder", many=True, may_be_silent=True),
+            "asker": Role(part="solver"),
+            "inquirer": Role(part="inquirer", may_be_silent=True, optional=True),
+        },
+        summary="agents with documents of their own may tell the one who answers",
+        repeats=lambda team: "inquirer" in team.agents,
+    ),
+    "tester": Topology(
+        play=tester,
+        roles={**_ACTOR, "tester": Role(part="tester", may_be_silent=True)},
+        summary="the Actor writes code, a tester runs the visible tests and may report",
+        repeats=_in_rounds,
     ),
     "self_consistency": Topology(
         play=self_consistency, roles=_SAMPLER, summary="one agent answers n times, vote"
