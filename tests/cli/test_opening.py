@@ -1,5 +1,6 @@
 """What can be said of a config's teams before anything is opened."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from tacit.config import Config
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
-from tacit.run.opening import helpers_of, is_greedy, prices_of, teams_of
-from tacit.types import Usage
+from tacit.run.opening import Variants, helpers_of, is_greedy, prices_of, teams_of, variants_of
+from tacit.types import Task, Usage
 
 FAR = {"engine": "api", "model": "far-id", "base_url": "http://localhost:1/v1"}
 
@@ -50,6 +51,44 @@ def test_leaving_helpers_out_can_be_switched_off() -> None:
     assert not helpers_of(whole.model_copy(update={"evaluation": off}), whole.team)
 
 
+PLAIN = Task(id="a", question="?", answer="1", grader="math")
+PRIVATE = Task(id="a", question="?", answer="1", grader="math", views={"hinter": "it is 1"})
+
+
+def variants(
+    task: Task, models: dict[str, Any] | None = None, talk: bool | None = None, **agents: Any
+) -> Variants:
+    whole = config("hint_actor", models, **({"hinter": {}, "actor": {}} | agents))
+    settings = whole.evaluation.model_copy(update={"talk": talk})
+    assert whole.team is not None
+    return variants_of(whole.model_copy(update={"evaluation": settings}), whole.team, [task])
+
+
+def test_talk_is_measured_where_tasks_have_views_or_a_truth_or_the_config_says_so() -> None:
+    hinter = frozenset({"hinter"})
+    assert variants(PLAIN) == variants(PRIVATE, talk=False) == Variants(hinter)
+    assert variants(PRIVATE) == variants(PLAIN, talk=True) == Variants(hinter, hinter)
+    told = replace(PLAIN, data={"speak": {"hinter": False}})
+    assert variants(told) == Variants(hinter, hinter)
+
+
+def test_a_team_in_which_nobody_may_be_silent_has_no_talk_to_measure() -> None:
+    assert variants(PRIVATE, hinter={"silent": False}).speakers == frozenset()
+
+
+def test_what_cannot_be_played_has_a_reason() -> None:
+    far = variants(PRIVATE, {"far": FAR}, hinter={"model": "far"})
+    assert far.missing == {"speaking": "hinter: an API model cannot be made to speak"}
+    served = {"far": {"engine": "vllm", "path": "x"}}
+    assert (
+        "top-p"
+        in variants(PRIVATE, served, hinter={"model": "far", "top_p": 0.9}).missing["speaking"]
+    )
+    assert not variants(PRIVATE, served, hinter={"model": "far"}).missing
+    drawn = variants(PRIVATE, actor={"temperature": 1.0})
+    assert drawn.speakers == {"hinter"} and "frozen and greedy" in drawn.missing["silent"]
+
+
 def test_a_topologys_own_temperature_counts_unless_an_agent_has_one() -> None:
     for agent, expected in (({}, False), ({"temperature": 0.0}, True)):
         whole = config("self_consistency", actor=agent)
@@ -59,9 +98,10 @@ def test_a_topologys_own_temperature_counts_unless_an_agent_has_one() -> None:
 
 def test_a_team_cannot_be_called_what_anothers_plays_are() -> None:
     solo = {"topology": "solo", "agents": {"actor": {}}}
-    whole = parse_config({"teams": {"a": solo, "a without helpers": solo}})
-    with pytest.raises(ConfigError, match=r"`a without helpers`.*rename it"):
-        teams_of(whole)
+    for name in ("a without helpers", "a made to speak", "a weights alone"):
+        whole = parse_config({"teams": {"a": solo, name: solo}})
+        with pytest.raises(ConfigError, match=rf"`{name}`.*rename it"):
+            teams_of(whole)
 
 
 @pytest.mark.parametrize("name", ["untrained", "trained", "train", "eval-000001"])

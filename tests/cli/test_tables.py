@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tacit.cli.tables import (
+    SUMMARY,
     Compared,
     EpisodeBar,
     _show_grade,
@@ -23,10 +24,12 @@ from tacit.cli.tables import (
     print_result,
     show_call,
     summary_table,
+    talk_table,
 )
 from tacit.config import EvaluationConfig
 from tacit.evaluation.measure import Summary, summarise
 from tacit.evaluation.statistics import Estimate, paired
+from tacit.evaluation.talk import Choosing, Play, Talk
 from tacit.types import Call, Episode, Grade, Stop, Task, Usage
 
 TASK = Task(id="a", question="?", answer="1", grader="math")
@@ -230,3 +233,42 @@ def test_what_a_model_says_is_never_markup(capsys: pytest.CaptureFixture[str]) -
     assert spoken == rf"actor (40 tokens)  {CALL.text}"
     assert silent == "actor (40 tokens)  silent"
     assert verdict == "wrong: read '[b]', reference '[/b]'"
+
+
+def talk(**plays: Play) -> Talk:
+    free = Play(accuracy=0.9, messages=0.5, generated=1234.5, read=54321.0)
+    choice = Choosing(
+        needed=4, idle=4, auc=0.975, by="spoke", precision=0.8, recall=1.0,
+        silent_needed=0.0, silent_idle=0.75,
+    )  # fmt: skip
+    missing = {"speaking": "hinter: an API model cannot be made to speak"}
+    return Talk(tasks=8, plays={"free": free, **plays}, rate=0.5, choosing=choice, missing=missing)
+
+
+def test_other_plays_stand_below_the_teams_own_and_fit_80_columns() -> None:
+    plain = summary("plain", {"easy": True})
+    assert talk_table([plain]) is None, "nothing was measured"
+    told = replace(plain, team="told", talk=talk())
+    assert talk_table([told]) is None, "nothing to set it beside"
+    above = Estimate(1.0, -1.0, 1.0)
+    quiet = Play(accuracy=0.4, messages=0.0, generated=1200.0, read=43210.0, above=above)
+    names = ("silent", "speaking", "gate", "alone")
+    lines = printed(talk_table([plain, replace(told, talk=talk(**dict.fromkeys(names, quiet)))]))
+    (row,) = [line for line in lines.splitlines() if "all silent" in line]
+    assert row.split() == ["all", "silent", "40.0", "+100.0", "[-100.0,", "+100.0]", "0.00",
+                           "1200.0", "43210"]  # fmt: skip
+    assert "plain" not in lines and max(map(len, lines.splitlines())) <= 80
+
+
+def test_the_choice_and_what_is_missing_are_told_in_words() -> None:
+    (line,) = detail_lines([replace(summary("told", {"easy": True}), talk=talk())])
+    assert "made to speak not played: hinter: an API model cannot be made to speak" in line
+    assert "lacked and elsewhere 0.0 and 75.0 (AUC 0.97); 80.0 % of what was said" in line
+
+
+def test_a_summary_from_before_talk_was_measured_still_opens() -> None:
+    tree = summary("old", {"easy": True}).to_json()
+    del tree["talk"]
+    assert SUMMARY.validate_python(tree).talk is None
+    whole = replace(summary("new", {"easy": True}), talk=talk())
+    assert SUMMARY.validate_python(json.loads(json.dumps(whole.to_json()))) == whole

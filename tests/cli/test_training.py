@@ -291,3 +291,24 @@ def test_a_finished_run_is_shown_from_its_summary_and_any_checkpoint_played(tmp_
     evaluated = told("eval", "run", "--checkpoint", "last")
     assert list(evaluated["teams"]) == ["trained"] and evaluated["checkpoint"] == 2
     assert (tmp_path / "run" / "eval-000002" / "summary.json").exists()
+
+
+async def test_talk_is_measured_with_the_best_weights_and_not_the_last(tmp_path: Path) -> None:
+    notes = {"name": "arithmetic_notes", "limit": 6}
+    config = tiny_config(
+        train_tasks={**notes, "split": "train", "limit": 40},
+        tasks={**notes, "split": "test"},
+        optimizer={"learning_rate": 1.0},  # the weights are soon worth nothing
+        train={"steps": 2, "evaluate_every": 1},
+    )
+    result = await run_training(config, tmp_path / "run")
+    best, run = result["best_step"], RunFolder(tmp_path / "run")
+    assert best < result["steps"]
+    spoken = list(run.episodes(f"eval-{best:06d} made to speak"))
+    calls = [call for episode in spoken for call in episode.calls if call.agent == "hinter"]
+    assert {(call.choice, call.version, call.silent) for call in calls} == {("speak", best, False)}
+    for name in ("untrained", "trained"):
+        talk = result["teams"][name]["talk"]
+        assert {"free", "silent", "speaking", "gate"} <= talk["plays"].keys()
+        assert talk["choosing"]["needed"] == 3 and talk["choosing"]["by"] == "silence_logprob"
+    assert "alone" in result["teams"]["trained"]["talk"]["plays"]

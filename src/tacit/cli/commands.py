@@ -24,13 +24,13 @@ from tacit.run.folder import HISTORY, RunFolder
 from tacit.run.opening import (
     answer_form_of,
     grader_of,
-    helpers_of,
     measured_teams_of,
     open_engines,
     prices_of,
     seat,
     tasks_of,
     teams_of,
+    variants_of,
 )
 from tacit.run.spending import Spending
 from tacit.team.roster import Roster, agent_names
@@ -93,8 +93,8 @@ async def _evaluate(
         run.begin(whole)
         with measuring(config, run, tasks, grader, spending) as measurement:
             for name, roster in rosters.items():
-                helpers = helpers_of(config, teams[name])
-                measured[name] = await measurement.team(name, roster, helpers)
+                variants = variants_of(config, teams[name], tasks)
+                measured[name] = await measurement.team(name, roster, variants)
                 summary = measurement.summary(name, measured[name])
                 run.write_json(f"evals/{name}.json", summary.to_json())
     result: dict[str, Any] = {

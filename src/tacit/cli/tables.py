@@ -26,6 +26,7 @@ from tacit.errors import RunError
 from tacit.evaluation.helper_effects import HelperEffects
 from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
+from tacit.evaluation.talk import Choosing
 from tacit.run.folder import RunFolder
 from tacit.types import Call, Episode, Grade
 
@@ -220,6 +221,41 @@ def agents_table(summaries: Sequence[Summary]) -> Grid:
     )
 
 
+PLAYS = {
+    "free": "as it is",
+    "silent": "all silent",
+    "speaking": "made to speak",
+    "gate": "random gate",
+    "alone": "trained, alone",
+}
+"""What the plays of a talk are called."""
+TALK = ["played", "accuracy\n%", "as it is, above it\n[interval]", "messages", "said", "read"]
+OTHERWISE = "What talk is worth: the same tasks played otherwise"
+TALK_LEGEND = (
+    "messages: of those who may be silent. random gate: speaks as often as the team, but by "
+    "chance. trained, alone: the trained weights in the Actor's place, without help."
+)
+
+
+def talk_table(summaries: Sequence[Summary]) -> Grid | None:
+    """Teams whose talk was measured beside other plays of the tasks; None if there are none."""
+    rows: list[Sequence[str] | str] = []
+    for one in summaries:
+        plays = one.talk.plays if one.talk else {}
+        rows += [one.team] if len(plays) > 1 else []
+        for name in PLAYS if len(plays) > 1 else ():
+            if play := plays.get(name):
+                above = "" if play.above is None else points(play.above)
+                cells = [f" {PLAYS[name]}", percent(play.accuracy), above, f"{play.messages:.2f}"]
+                rows.append([*cells, f"{play.generated:.1f}", f"{play.read:.0f}"])
+    return Grid(TALK, rows, title=OTHERWISE, legend=TALK_LEGEND) if rows else None
+
+
+def points(estimate: Estimate) -> str:
+    """A difference of accuracies."""
+    return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
+
+
 def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
     """Facts about only some teams, or without a column: one line per team that has any."""
     levels = [] if _columns(summaries) else _levels(summaries)
@@ -242,6 +278,9 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
                 facts.append(f"{agent.agent} silent % by level {', '.join(quiet)}")
         if one.changed is not None:
             facts.append(_effects(one.changed))
+        if one.talk:
+            facts += [f"{PLAYS[name]} not played: {why}" for name, why in one.talk.missing.items()]
+            facts += [_choosing(one.talk.choosing)] if one.talk.choosing else []
         if one.overflowed:
             some = "episode" if one.overflowed == 1 else "episodes"
             facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")
@@ -254,6 +293,16 @@ def _effects(changed: HelperEffects) -> str:
         f"helpers helped in {changed.helped}, harmed in {changed.harmed}, spoke without a "
         f"difference in {changed.same}, said nothing in {changed.silent} of "
         f"{changed.episodes} episodes"
+    )
+
+
+def _choosing(choice: Choosing) -> str:
+    auc = "–" if choice.auc is None else f"{choice.auc:.2f}"
+    quiet = f"{percent(choice.silent_needed)} and {percent(choice.silent_idle)}"
+    return (
+        f"silent % where an agent knew what others lacked and elsewhere {quiet} (AUC {auc}); "
+        f"{percent(choice.precision)} % of what was said was needed, {percent(choice.recall)} % "
+        "of what was needed was said"
     )
 
 
@@ -358,6 +407,8 @@ def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> Non
     summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
     out.print(summary_table(summaries, _checkpoint(result)))
     out.print(agents_table(summaries))
+    if talk := talk_table(summaries):
+        out.print(talk)
     tests = paired_tests(result)
     lines = [*detail_lines(summaries), *([in_one_line(tests)] if tests and not details else [])]
     lines += [*map(str, tests), *untested(result)] if details else []

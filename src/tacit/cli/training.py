@@ -1,5 +1,6 @@
 """`tacit train`: train, then compare the trained team with the untrained one and the baselines."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,7 +9,7 @@ from tacit.cli.live import step_display
 from tacit.cli.tables import err, note
 from tacit.config import Config
 from tacit.errors import ConfigError
-from tacit.evaluation.teams import Measured
+from tacit.evaluation.teams import Measured, Measurement
 from tacit.learn.assemble import Assembly, check_training, open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.loop import Trainer
@@ -16,8 +17,9 @@ from tacit.learn.state import State
 from tacit.learn.track import check_trackers
 from tacit.learn.weights import Weights
 from tacit.run.folder import Request, RunFolder
-from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat
+from tacit.run.opening import Variants, measured_teams_of, prices_of, seat, variants_of
 from tacit.run.spending import Spending
+from tacit.types import Episode
 
 
 async def run_training(config: Config, folder: Path, start: str | None = None) -> dict[str, Any]:
@@ -116,12 +118,37 @@ async def _compared(
         teams = {"untrained": Measured(measurement.played("eval-000000"))}
         for name, team in config.teams.items():
             teams[name] = await measurement.team(name, seat(team, made.engines))
-        teams["trained"] = Measured(measurement.played(f"eval-{state.best['step']:06d}"))
-        helpers = helpers_of(config, made.team)
-        without = await measurement.without("team", made.roster, helpers)
+        best = int(state.best["step"])
+        teams["trained"] = Measured(measurement.played(f"eval-{best:06d}"))
+        variants = variants_of(config, made.team, made.test_tasks)
+        without = await measurement.without("team", made.roster, variants.helpers)
+        others = await _others(measurement, made, variants, best, state.step)
     for name in ("untrained", "trained"):
-        teams[name] = Measured(teams[name].episodes, helpers, without)
+        teams[name] = Measured(teams[name].episodes, variants, without, others.get(name, {}))
     return measurement.compared_with_trained(teams, next(iter(config.teams), None))
+
+
+async def _others(
+    measurement: Measurement, made: Assembly, variants: Variants, best: int, last: int
+) -> dict[str, dict[str, Sequence[Episode]]]:
+    """Other plays of the team, to measure its talk; the best weights replace the last ones.
+
+    Those of the untrained team only if its weights are still here: those of the frozen models.
+    """
+    if not variants.speakers:
+        return {}
+    if best != last:
+        weights = Weights(measurement.run.path / "checkpoints", best)
+        await weights.put_into(made.policies.values(), made.trained_engines, version=best)
+    trained = await measurement.others(f"eval-{best:06d}", made.roster, variants)
+    if not best:
+        return {"untrained": trained, "trained": trained}
+    models = {agent.model for agent in made.team.agents.values()}
+    if measurement.run.origin() or not models <= made.engines.keys():
+        return {"trained": trained}
+    frozen = seat(made.team, made.engines)
+    untrained = await measurement.others("eval-000000", frozen, variants)
+    return {"untrained": untrained, "trained": trained}
 
 
 def _introduce(made: Assembly) -> None:

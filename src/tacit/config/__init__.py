@@ -143,6 +143,9 @@ class EvaluationConfig(Section):
     """Episodes played at the same time."""
     without_helpers: bool = True
     """Also play each task once without the helpers, to measure what they change."""
+    talk: bool | None = None
+    """Also play them with whoever may be silent made to speak, and with the trained weights alone;
+    default where the tasks have private views or know who should speak."""
     confidence: Share = 0.95
     resamples: PositiveInt = 10_000
 

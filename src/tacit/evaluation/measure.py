@@ -12,13 +12,14 @@ from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
+from tacit.evaluation.talk import Talk, talk_of
 from tacit.grading import Grader, grade, read_answer
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
-from tacit.types import Episode, Task, Usage
+from tacit.types import Choice, Episode, Task, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class Summary:
     money: float | None
     money_per_solved: float | None
     agents: list[AgentSummary]
+    talk: Talk | None = None
+    """What its talk is worth, if that was measured or the tasks know who should speak."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,12 +97,15 @@ async def evaluate_team(
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
     muted: frozenset[str] = frozenset(),
+    speaking: frozenset[str] = frozenset(),
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
     """Play the episodes that the run folder does not have yet; return all, in task order.
 
-    Failed episodes are played again next time. `muted` roles say nothing and cost nothing.
+    Failed episodes are played again next time. `muted` roles say nothing and cost nothing;
+    `speaking` roles may not be silent.
     """
+    choices = dict.fromkeys(speaking, Choice.SPEAK)
     pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
     wanted = {(task.id, sample): task for task in tasks for sample in range(settings.samples)}
@@ -119,7 +125,7 @@ async def evaluate_team(
         for episode in list(have.values()):
             on_episode(episode)
     missing = [
-        Job(task, Setting(seed=seed, sample=sample, muted=muted))
+        Job(task, Setting(seed=seed, sample=sample, muted=muted, choices=choices))
         for (task_id, sample), task in wanted.items()
         if (task_id, sample) not in have
     ]
@@ -156,10 +162,13 @@ def summarise(
     prices: PriceTable | None = None,
     without: Sequence[Episode] = (),
     helpers: Collection[str] = (),
+    others: Mapping[str, Sequence[Episode]] | None = None,
+    missing: Mapping[str, str] | None = None,
 ) -> Summary:
     """The numbers of one team. Failed episodes are counted and left out of everything else.
 
-    `without` are plays of the same tasks without the roles in `helpers`.
+    `without` are plays of the same tasks without the roles in `helpers`; `others` and `missing` are
+    for `talk_of`.
     """
     everything = list(episodes)
     done = [episode for episode in everything if episode.grade]
@@ -198,6 +207,7 @@ def summarise(
         money=money / max(1, len(done)) if money is not None else None,
         money_per_solved=money / solved if money is not None and solved else None,
         agents=_agents(done, rows),
+        talk=talk_of(done, others or {}, settings, missing),
     )
 
 

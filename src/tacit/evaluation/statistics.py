@@ -32,7 +32,7 @@ def bootstrap(
 ) -> Estimate:
     """Percentile bootstrap of the mean over tasks."""
     array = np.asarray(values, dtype=np.float64)
-    return _percentile(array, _resampled_means(array, resamples, seed), confidence)
+    return interval(float(array.mean()), resampled_means(array, resamples, seed), confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ def paired(
 ) -> Paired:
     """Compare two teams task by task (`second − first`); a task counts as solved above ½."""
     differences = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
-    means = _resampled_means(differences, resamples, seed)
+    means = resampled_means(differences, resamples, seed)
     below, above = float((means <= 0).mean()), float((means >= 0).mean())
     only_first = sum(a > 0.5 >= b for a, b in zip(first, second, strict=True))
     only_second = sum(b > 0.5 >= a for a, b in zip(first, second, strict=True))
     return Paired(
-        _percentile(differences, means, confidence),
+        interval(float(differences.mean()), means, confidence),
         min(1.0, 2 * max(min(below, above), 1 / resamples)),
         mcnemar(only_first, only_second),
         only_first,
@@ -97,16 +97,20 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     return 1.0 if n - right < k else 1.0 - math.comb(n - right, k) / math.comb(n, k)
 
 
-def _percentile(
-    values: NDArray[np.float64], means: NDArray[np.float64], confidence: float
-) -> Estimate:
+def interval(mean: float, resampled: NDArray[np.float64], confidence: float) -> Estimate:
+    """A number between the percentiles of what resamples give."""
     tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(means, [tail, 100 - tail])
-    return Estimate(float(values.mean()), float(low), float(high))
+    low, high = np.percentile(resampled, [tail, 100 - tail])
+    return Estimate(mean, float(low), float(high))
 
 
-def _resampled_means(array: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """Means of resamples, computed in chunks to save memory."""
+def resampled_means(
+    array: NDArray[np.float64], resamples: int, seed: int = 0
+) -> NDArray[np.float64]:
+    """Means of resamples, computed in chunks to save memory.
+
+    Arrays of the same length are resampled alike, so that tasks stay together.
+    """
     generator = np.random.default_rng(seed)
     chunk = max(1, 4_000_000 // max(1, len(array)))
     counts = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]

@@ -1,16 +1,18 @@
 """Measures teams in a run folder and compares them, for `eval`, `compare` and `train` alike."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tacit.config import Config
 from tacit.economy.ledger import PriceTable
 from tacit.evaluation.measure import Summary, compare, evaluate_team, frontier, summarise
 from tacit.evaluation.statistics import Paired
+from tacit.evaluation.variants import trained_alone
 from tacit.grading import Grader, grade
 from tacit.rollout.play import NO_CAP, Cap
-from tacit.run.folder import WITHOUT, RunFolder
+from tacit.run.folder import ALONE, SPEAKING, WITHOUT, RunFolder
+from tacit.run.opening import Variants
 from tacit.team.roster import Roster
 from tacit.types import Episode, Task
 
@@ -23,9 +25,11 @@ class Measured:
     """One team on the held-out tasks."""
 
     episodes: Sequence[Episode]
-    helpers: frozenset[str] = frozenset()
+    variants: Variants = field(default_factory=Variants)
     without: Sequence[Episode] = ()
     """The same tasks played without the helpers."""
+    others: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
+    """And in other ways, by their name in `Talk.plays`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +44,12 @@ class Measurement:
     cap: Cap = NO_CAP
     listen: Listen = lambda name, total: lambda episode: None
 
-    async def team(
-        self, name: str, roster: Roster, helpers: frozenset[str] = frozenset()
-    ) -> Measured:
-        """Play what the folder does not hold yet, with and without the helpers."""
+    async def team(self, name: str, roster: Roster, variants: Variants | None = None) -> Measured:
+        """Play what the folder does not hold yet, also in other ways."""
+        variants = variants or Variants()
         episodes = await self._play(name, roster, samples=self.config.evaluation.samples)
-        return Measured(episodes, helpers, await self.without(name, roster, helpers))
+        without = await self.without(name, roster, variants.helpers)
+        return Measured(episodes, variants, without, await self.others(name, roster, variants))
 
     def played(self, name: str) -> list[Episode]:
         """A team's episodes in the folder, in task order."""
@@ -59,8 +63,28 @@ class Measurement:
             return []
         return await self._play(f"{name}{WITHOUT}", roster, samples=1, muted=helpers)
 
+    async def others(
+        self, name: str, roster: Roster, variants: Variants
+    ) -> dict[str, Sequence[Episode]]:
+        """The plays that a team's talk is measured against, but for `without`."""
+        speakers, settings = variants.speakers, self.config.evaluation
+        found: dict[str, Sequence[Episode]] = {}
+        if speakers and "speaking" not in variants.missing:
+            found["speaking"] = await self._play(
+                f"{name}{SPEAKING}", roster, samples=settings.samples, speaking=speakers
+            )
+        if "silent" not in variants.missing and (alone := trained_alone(roster, speakers)):
+            found["alone"] = await self._play(f"{name}{ALONE}", alone, samples=1)
+        return found
+
     async def _play(
-        self, name: str, roster: Roster, *, samples: int, muted: frozenset[str] = frozenset()
+        self,
+        name: str,
+        roster: Roster,
+        *,
+        samples: int,
+        muted: frozenset[str] = frozenset(),
+        speaking: frozenset[str] = frozenset(),
     ) -> list[Episode]:
         return await evaluate_team(
             name,
@@ -73,9 +97,12 @@ class Measurement:
             on_episode=self.listen(name, len(self.tasks) * samples),
             cap=self.cap,
             muted=muted,
+            speaking=speaking,
         )
 
     def summary(self, name: str, one: Measured) -> Summary:
+        compared = one.variants.speakers and "silent" not in one.variants.missing
+        silent = {"silent": one.without} if compared else {}
         return summarise(
             name,
             one.episodes,
@@ -83,7 +110,9 @@ class Measurement:
             self.config.evaluation,
             self.prices,
             one.without,
-            one.helpers,
+            one.variants.helpers,
+            silent | dict(one.others),
+            one.variants.missing,
         )
 
     def compared(self, teams: Mapping[str, Measured], first: str | None) -> dict[str, Any]:

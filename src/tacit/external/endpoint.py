@@ -93,7 +93,8 @@ class Session:
     def _check_choice(self, seat: Seat) -> None:
         role = seat.agent.role
         self._turns[role] += 1
-        arms = self.team.setting.choices.get(role) in (Choice.SPEAK, Choice.SILENT)
+        setting = self.team.setting
+        arms = setting.training and setting.choices.get(role) in (Choice.SPEAK, Choice.SILENT)
         if arms and seat.agent.may_be_silent and self._turns[role] > 1:
             raise ConfigError(
                 f"the program asked `{role}` more than once in an episode, but "

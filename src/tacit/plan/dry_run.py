@@ -24,12 +24,19 @@ from tacit.grading import Grader
 from tacit.grading.judge import Judge
 from tacit.plan.forecast import Forecast, Part, forecast, talk_left
 from tacit.rollout.play import Cap, Job, play_all
-from tacit.run.folder import WITHOUT, RunFolder
-from tacit.run.opening import helpers_of, measured_teams_of, prices_of, seat, tasks_of
+from tacit.run.folder import SPEAKING, WITHOUT, RunFolder
+from tacit.run.opening import (
+    Variants,
+    measured_teams_of,
+    prices_of,
+    seat,
+    tasks_of,
+    variants_of,
+)
 from tacit.run.spending import FILE as RECEIPTS, Spending
 from tacit.team.roster import Roster
 from tacit.team.team import Setting
-from tacit.types import Call, Task
+from tacit.types import Call, Choice, Task
 
 if TYPE_CHECKING:
     from tacit.learn.assemble import Assembly
@@ -83,8 +90,8 @@ async def _evaluation(
     async with open_rosters(config, teams, trained, spending.account(note)) as (rosters, grader):
         _listen(grader, judged)
         for name, roster in rosters.items():
-            helpers = helpers_of(config, teams[name])
-            parts += await _team(name, roster, helpers, tasks, config, grader, spending.cap())
+            variants = variants_of(config, teams[name], tasks)
+            parts += await _team(name, roster, variants, tasks, config, grader, spending.cap())
     return parts
 
 
@@ -159,10 +166,10 @@ def _smaller(config: Config) -> Config:
 async def _measured(config: Config, made: "Assembly", cap: Cap) -> list[Part]:
     """The team on the held-out tasks, and the teams it is compared with."""
     common = (made.test_tasks, config, made.grader, cap)
-    helpers = helpers_of(config, made.team)
-    parts = await _team("evaluations", made.roster, helpers, *common)
+    variants = variants_of(config, made.team, made.test_tasks)
+    parts = await _team("evaluations", made.roster, variants, *common)
     for name, team in config.teams.items():
-        parts += await _team(name, seat(team, made.engines), frozenset(), *common)
+        parts += await _team(name, seat(team, made.engines), Variants(), *common)
     return parts
 
 
@@ -181,21 +188,28 @@ def _evaluations(train: TrainConfig) -> list[int]:
 async def _team(
     name: str,
     roster: Roster,
-    helpers: frozenset[str],
+    variants: Variants,
     tasks: Sequence[Task],
     config: Config,
     grader: Grader,
     cap: Cap,
 ) -> list[Part]:
-    """A team on the held-out tasks, with and without its helpers."""
-    some = _spread(tasks, HELD_OUT)
-    wanted = [(name, frozenset[str](), len(tasks) * config.evaluation.samples)]
-    if helpers:
-        wanted.append((f"{name}{WITHOUT}", helpers, len(tasks)))
+    """A team on the held-out tasks, with and without its helpers, and made to speak.
+
+    Left out: plays of the trained weights alone.
+    """
+    some, plain, every = _spread(tasks, HELD_OUT), Setting(seed=config.seed), len(tasks)
+    samples = config.evaluation.samples
+    wanted = [(name, plain, every * samples)]
+    if variants.helpers:
+        wanted.append((f"{name}{WITHOUT}", replace(plain, muted=variants.helpers), every))
+    if variants.speakers and "speaking" not in variants.missing:
+        choices = dict.fromkeys(variants.speakers, Choice.SPEAK)
+        wanted.append((f"{name}{SPEAKING}", replace(plain, choices=choices), every * samples))
     parts = []
-    for title, muted, episodes in wanted:
+    for title, setting, episodes in wanted:
         began = time.perf_counter()
-        jobs = [Job(task, Setting(seed=config.seed, muted=muted)) for task in some]
+        jobs = [Job(task, setting) for task in some]
         sample = await play_all(
             roster, jobs, concurrency=config.evaluation.concurrency, grader=grader, cap=cap
         )

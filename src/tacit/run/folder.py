@@ -30,6 +30,9 @@ EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
 WITHOUT = " without helpers"
 """Appended to a team's name for its plays without the helpers."""
+SPEAKING, ALONE = " made to speak", " weights alone"
+"""And for the other plays that its talk is measured against; see evaluation/talk.py."""
+VARIANTS = (WITHOUT, SPEAKING, ALONE)
 LOCK = ".lock"
 HISTORY = "started.jsonl"
 LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}

@@ -1,8 +1,8 @@
 """What every command opens first: tasks, teams, prices, engines; checked before any model loads."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import Price, PriceTable, load_prices
@@ -12,10 +12,17 @@ from tacit.engine.gc_freeze import undisturbed
 from tacit.errors import ConfigError
 from tacit.grading import Grader, find_grader, grade
 from tacit.grading.judge import Judge
-from tacit.run.folder import WITHOUT
+from tacit.run.folder import VARIANTS
 from tacit.tasks import answer_form, load_tasks
 from tacit.team.prompts import build
-from tacit.team.roster import Roster, build_roster, check_team, find_topology, helper_roles
+from tacit.team.roster import (
+    Roster,
+    build_roster,
+    check_team,
+    find_topology,
+    helper_roles,
+    may_be_silent,
+)
 from tacit.types import Task
 
 
@@ -53,7 +60,7 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         )
     for name, team in teams.items():
         check_team(team, f"teams.{name}" if name in config.teams else "team")
-        if name.endswith(WITHOUT):
+        if name.endswith(VARIANTS):
             raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
     for name in config.teams:
         if name in ("trained", "untrained", "train") or name.startswith("eval-"):
@@ -115,6 +122,42 @@ def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:
     rest = team.agents.keys() - helpers
     comparable = rest and all(is_greedy(config, team, role) for role in rest)
     return helpers if comparable and config.evaluation.without_helpers else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """How else a team plays the held-out tasks, to say what its helpers and its talk are worth."""
+
+    helpers: frozenset[str] = frozenset()
+    """Roles to leave out."""
+    speakers: frozenset[str] = frozenset()
+    """Roles that may be silent, if talk is to be measured."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """`silent`, `speaking` → why talk cannot be measured against it."""
+
+
+def variants_of(config: Config, team: TeamConfig, tasks: Sequence[Task]) -> Variants:
+    helpers, measured = helpers_of(config, team), config.evaluation.talk
+    if measured is None:
+        measured = any(task.views or task.data.get("speak") for task in tasks)
+    speakers = frozenset(role for role in team.agents if may_be_silent(team, role))
+    if not (measured and speakers):
+        return Variants(helpers)
+    missing = {}
+    if helpers != speakers:
+        missing["silent"] = (
+            "evaluation.without_helpers is off"
+            if not config.evaluation.without_helpers
+            else "needs agents that answer, frozen and greedy, and helpers that may all be silent"
+        )
+    for role in sorted(speakers):
+        agent = team.agents[role]
+        engine, filtered = config.model_named(agent.model).engine, agent.top_p < 1 or agent.top_k
+        if engine == "api":
+            missing["speaking"] = f"{role}: an API model cannot be made to speak"
+        elif engine == "vllm" and filtered:
+            missing["speaking"] = f"{role}: vLLM cannot draw speech alone under top-p or top-k"
+    return Variants(helpers, speakers, missing)
 
 
 @asynccontextmanager
