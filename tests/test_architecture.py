@@ -34,6 +34,7 @@ RINGS = (
     "api",
     "fast",
     "sandbox",
+    "tools",
     "vllm",
     "export",
     "report",

@@ -43,6 +43,7 @@ from tacit.team.roster import (
     build_roster as build_roster,
 )
 from tacit.team.team import Setting as Setting, Team as Team
+from tacit.team.tools import Tool as Tool, ToolContext as ToolContext
 from tacit.types import (
     Call as Call,
     ChatMessage as ChatMessage,
@@ -51,6 +52,8 @@ from tacit.types import (
     Grade as Grade,
     Message as Message,
     Task as Task,
+    ToolCall as ToolCall,
+    ToolSpec as ToolSpec,
     Usage as Usage,
 )
 

@@ -39,11 +39,37 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that an agent asks for.
+
+    Example: ToolCall("python", '{"code": "print(6 * 7)"}')
+    """
+
+    name: str
+    arguments: str = "{}"
+    """JSON as the model wrote it, malformed or not."""
+    id: str = ""
+    """By which an API tells the calls of one message apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What a model is told of a tool."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """A JSON schema of an object."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message of a prompt, as in chat templates and OpenAI-style APIs."""
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """role `assistant`: the calls it makes; role `tool`: the one that it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +103,17 @@ MOST_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of calls, summed. `cached` is part of `prompt`, `reasoning` of `generated`."""
+    """Tokens of calls, summed.
+
+    `cached` and `observed` (what tools said) are part of `prompt`, `reasoning` of `generated`.
+    """
 
     prompt: int = 0
     generated: int = 0
     cached: int = 0
     reasoning: int = 0
+    observed: int = 0
+    """Counted once, in the call that read it first."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -90,7 +121,13 @@ class Usage:
             self.generated + other.generated,
             self.cached + other.cached,
             self.reasoning + other.reasoning,
+            self.observed + other.observed,
         )
+
+    @property
+    def spent(self) -> int:
+        """What budgets count: what agents generated, and what they had tools say."""
+        return self.generated + self.observed
 
     @property
     def total(self) -> int:
@@ -138,10 +175,18 @@ class Call:
     """Answered from the cache: its tokens count as usual, but nothing was paid."""
     logprob: float | None = None
     """Of the whole output: the sum of `logprobs`, or the server's number; None if not known."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The tools it had run. What they said is in the prompt of the agent's next call."""
 
     @property
     def is_turn(self) -> bool:
-        return not (self.silent or self.unheard)
+        """True for a message that others could hear; a tool call is not said to anyone."""
+        return not (self.withheld or self.tool_calls)
+
+    @property
+    def withheld(self) -> bool:
+        """True if the agent had the word and nobody heard anything."""
+        return self.silent or self.unheard
 
     def __post_init__(self) -> None:
         if self.may_be_silent is None:

@@ -18,6 +18,7 @@ HEADINGS: dict[str, type[Section]] = {
     "`models.NAME`": config.ModelConfig,
     "`team` and `teams.NAME`": config.TeamConfig,
     "`team.agents.ROLE`": config.AgentConfig,
+    "`mcp.NAME`": config.McpConfig,
     "`evaluation`": config.EvaluationConfig,
     "`judge`": config.JudgeConfig,
     "`reward`": config.RewardConfig,

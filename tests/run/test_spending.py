@@ -35,7 +35,9 @@ def test_receipts_are_summed_by_model() -> None:
     ]
     big, small = paid(given, PRICES)
     assert (big["model"], big["calls"], small["calls"]) == ("big", 2, 1)
-    assert big["usage"] == {"prompt": 150, "generated": 15, "cached": 40, "reasoning": 3}
+    assert big["usage"] == {
+        "prompt": 150, "generated": 15, "cached": 40, "reasoning": 3, "observed": 0
+    }  # fmt: skip
     assert big["money"] == pytest.approx((110 * 1 + 40 * 0.5 + 15 * 10) / 1e6)
     assert big["served"] == ("big-0613", "big-0613 fp_2")
     assert [one["money"] for one in paid(given)] == [None, None]

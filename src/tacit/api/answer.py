@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.engine.base import Completion
 from tacit.errors import EngineError
-from tacit.types import MOST_TOKENS, Stop, Usage
+from tacit.types import MOST_TOKENS, Stop, ToolCall, Usage
 
 _TRY_AGAIN = {408, 409, 425, 429}
 _REFUSALS = {401, 402}
@@ -41,11 +41,13 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
             raise Broken("the server's answer holds no choices")
         choice = tree["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
+        calls = _tool_calls(choice["message"].get("tool_calls") or ())
         usage = _usage(tree["usage"]) if tree.get("usage") else None
         served, fingerprint = tree.get("model") or model, tree.get("system_fingerprint") or ""
         if finish == "error" or not isinstance(text, str | None):
             raise Broken("the server broke off while it answered")
-        f"{text}{served}{fingerprint}".encode()  # half a surrogate pair cannot be written to disk
+        # half a surrogate pair cannot be written to disk
+        f"{text}{served}{fingerprint}{calls}".encode()
     except _DAMAGE as error:
         raise Broken(f"the server's JSON is damaged or cut off ({error})") from None
     if usage is None:
@@ -59,6 +61,20 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
         model=str(served),
         fingerprint=str(fingerprint),
         logprob=_logprob(choice),
+        tool_calls=() if finish == "length" else calls,
+    )
+
+
+def _tool_calls(reported: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+    """Arguments stay the text that the model wrote; some servers send them parsed."""
+    functions = [(call.get("id"), call["function"]) for call in reported]
+    return tuple(
+        ToolCall(
+            str(one["name"]),
+            said if isinstance(said := one.get("arguments") or "{}", str) else json.dumps(said),
+            str(id or f"call{number:05d}"),
+        )
+        for number, (id, one) in enumerate(functions, 1)
     )
 
 

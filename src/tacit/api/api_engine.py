@@ -5,10 +5,12 @@ from the environment and never written. See also `limits.py`, `cache.py` and `an
 """
 
 import asyncio
+import json
 import os
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,9 @@ from tacit.api.cache import AnswerCache, cache_key
 from tacit.api.limits import Patience, RateLimiter, backoff, now, retry_after
 from tacit.config import ModelConfig
 from tacit.engine.base import Account, Completion, Request
+from tacit.engine.tool_syntax import is_object, template_tools
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
-from tacit.types import ChatMessage, Choice, Receipt
+from tacit.types import ChatMessage, Choice, Receipt, ToolSpec
 
 LETTERS_A_TOKEN = 4
 
@@ -77,7 +80,14 @@ class ApiEngine:
         self._generated: float | None = None
         """Running mean of a call's generated tokens."""
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return ()
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
         return ()
 
     def silence_ids(self) -> tuple[int, ...]:
@@ -111,6 +121,8 @@ class ApiEngine:
             "top_k": sampling.top_k or None,
             "seed": request.seed if sampling.temperature else None,
             self._config.max_tokens_name: sampling.max_tokens,
+            "tools": template_tools(request.tools) or None,
+            "tool_choice": None if request.may_call or not request.tools else "none",
             **self._config.parameters,
         }
         return {name: value for name, value in body.items() if value is not None}
@@ -124,7 +136,10 @@ class ApiEngine:
             url=str(self._client.base_url),
             model=self.model,
             parameters=body,
-            messages=[(message.role, message.content) for message in request.messages],
+            messages=[
+                (message.role, message.content, *map(astuple, message.tool_calls))
+                for message in request.messages
+            ],
             sample=None if greedy else request.seed,
         )
 
@@ -158,7 +173,7 @@ class ApiEngine:
             async with asyncio.timeout(limit):
                 raw: Any = await self._client.chat.completions.with_raw_response.create(
                     model=self.model,
-                    messages=[{"role": m.role, "content": m.content} for m in messages],  # type: ignore[misc]
+                    messages=[_sent(message) for message in messages],  # type: ignore[misc]
                     extra_body=body,
                 )
         except TimeoutError:
@@ -166,7 +181,8 @@ class ApiEngine:
         answer = read_answer(raw.headers.get("content-type", ""), raw.content, self.model)
         check_counts(
             answer.usage,
-            sent=sum(len(m.content.encode()) for m in messages),
+            sent=sum(len(m.content.encode()) + len(str(m.tool_calls)) for m in messages)
+            + len(str(body.get("tools", ""))),
             limit=int(body.get(self._config.max_tokens_name, UNSEEN)),
             received=len(raw.content),
         )
@@ -232,6 +248,29 @@ class ApiEngine:
             )
         self._served = served
         self._seen.add(served)
+
+
+def _sent(message: ChatMessage) -> dict[str, Any]:
+    """A message as the API takes it. Servers refuse a whole request for one malformed call."""
+    sent: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        (call,) = message.tool_calls
+        return sent | {"tool_call_id": call.id}
+    if message.tool_calls:
+        sent["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": re.sub(r"[^\w-]", "_", call.name, flags=re.ASCII) or "_",
+                    "arguments": call.arguments
+                    if is_object(call.arguments)
+                    else json.dumps({"malformed": call.arguments}),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    return sent
 
 
 def _open_cache(config: ModelConfig, folder: Path | None) -> AnswerCache | None:

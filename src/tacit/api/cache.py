@@ -15,7 +15,7 @@ from typing import Any
 
 from tacit.engine.base import Completion
 from tacit.rollout.dedupe import KeyedLock
-from tacit.types import MOST_TOKENS, Stop, Usage
+from tacit.types import MOST_TOKENS, Stop, ToolCall, Usage
 
 _START = b'{"key": "'
 _HEX = 32
@@ -45,7 +45,7 @@ class AnswerCache:
         return found
 
     def put(self, key: str, answer: Completion) -> None:
-        line = {
+        line: dict[str, Any] = {
             "key": key,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "text": answer.text,
@@ -55,6 +55,8 @@ class AnswerCache:
             "fingerprint": answer.fingerprint,
             "logprob": answer.logprob,
         }
+        if answer.tool_calls:
+            line["tool_calls"] = [asdict(call) for call in answer.tool_calls]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab", buffering=0) as file:
             torn = file.tell() > 0 and not _ends_a_line(self._path)
@@ -94,6 +96,7 @@ def _completion(line: bytes, key: str) -> Completion | None:
             fingerprint=kept["fingerprint"],
             logprob=kept.get("logprob"),
             reused=True,
+            tool_calls=tuple(ToolCall(**call) for call in kept.get("tool_calls", ())),
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

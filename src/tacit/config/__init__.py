@@ -125,6 +125,42 @@ class AgentConfig(Section):
     top_k: NonNegativeInt = 0
     max_tokens: PositiveInt = 256
     max_input_tokens: PositiveInt | None = None
+    tools: list[str] = []
+    """`python`, `run_tests`, `lookup`, `module:function`, `mcp/SERVER` or `mcp/SERVER/TOOL`."""
+    max_tool_calls: PositiveInt = 4
+    """Most tools that each agent of this role may call in an episode."""
+    max_observation: PositiveInt = 2000
+    """Most characters that a tool may say; the middle of longer texts is left out."""
+    tool_timeout: PositiveFloat = 20.0
+    """Seconds after which the agent is told that the tool did not answer."""
+
+
+class McpConfig(Section):
+    """A server of tools: a program that is started here, or a URL."""
+
+    command: list[str] = []
+    """The program and its arguments, spoken to over stdin and stdout."""
+    url: str | None = None
+    """Of a server that speaks MCP's streamable HTTP."""
+    allow: list[str] = Field(min_length=1)
+    """The tools that agents may call; no other tool of the server exists for them."""
+    env: list[str] = []
+    """command: environment variables to pass on, by name."""
+    api_key_env: str | None = None
+    """url: the environment variable with a key, sent as a bearer token."""
+    timeout: PositiveFloat = 30.0
+    """Seconds to connect and to say what tools there are."""
+
+    @model_validator(mode="after")
+    def _has_one_way_in(self) -> "McpConfig":
+        if bool(self.command) == bool(self.url):
+            raise ValueError("an MCP server needs either `command: […]` or `url: …`")
+        url = urlsplit(self.url or "http://host")
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"url: write a whole URL, not {self.url!r}")
+        if url.username or url.password:
+            raise ValueError("url: a config is no place for a key; use `api_key_env`")
+        return self
 
 
 class TeamConfig(Section):
@@ -313,6 +349,8 @@ class Config(Section):
     tasks: TaskConfig = TaskConfig(name="arithmetic", limit=200)
     """Held-out tasks to evaluate on."""
     models: dict[str, ModelConfig] = {}
+    mcp: dict[str, McpConfig] = {}
+    """Servers whose tools agents may have as `mcp/NAME`."""
     prices: str | None = None
     """A YAML price table; see economy/ledger.py."""
     spend_cap: PositiveFloat | None = None

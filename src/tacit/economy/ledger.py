@@ -86,6 +86,9 @@ class LedgerRow:
     calls: int
     choices: int
     """Calls in which the agent could have been silent."""
+    withheld: int
+    """Calls in which nothing was heard of it."""
+    tool_calls: int
     turns: int
     usage: Usage
     money: float | None
@@ -93,7 +96,7 @@ class LedgerRow:
     @property
     def silence(self) -> float:
         """Silent calls as a share of those that could have been silent."""
-        return (self.calls - self.turns) / max(1, self.choices)
+        return self.withheld / max(1, self.choices)
 
 
 def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> list[LedgerRow]:
@@ -108,6 +111,8 @@ def ledger(episodes: Iterable[Episode], prices: PriceTable | None = None) -> lis
             model=model,
             calls=len(mine),
             choices=sum(bool(call.may_be_silent) for call in mine),
+            withheld=sum(call.withheld for call in mine),
+            tool_calls=sum(len(call.tool_calls) for call in mine),
             turns=sum(call.is_turn for call in mine),
             usage=sum((call.usage for call in mine), Usage()),
             money=sum(map(prices.cost, mine)) if prices else None,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tacit.errors import EngineError, PromptTooLong
-from tacit.types import ChatMessage, Choice, Receipt, Stop, Usage
+from tacit.types import ChatMessage, Choice, Receipt, Stop, ToolCall, ToolSpec, Usage
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,10 @@ class Request:
     on_text: Callable[[str], None] | None = None
     """Called in the event loop with each new piece of text, by engines that can stream. The pieces
     add up to a prefix of the completion's text."""
+    tools: tuple[ToolSpec, ...] = ()
+    """What the model may call; token engines are told of them in the prompt's ids."""
+    may_call: bool = True
+    """False if the agent has no calls left, so that whatever it says is its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,8 @@ class Completion:
     """Of the whole text, if the server of a text-only engine reports it."""
     reused: bool = False
     """True for an answer from the cache, for which nothing was paid."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The tools that the text calls. A message that was cut off calls none."""
 
 
 class Engine(Protocol):
@@ -93,8 +99,19 @@ class Engine(Protocol):
     policy: str
     """Name of the trained weights it serves; empty if they are frozen."""
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
         """The prompt's ids by the chat template; empty for text-only engines."""
+        ...
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        """The ids of what tools said, up to where the next answer begins.
+
+        To be appended to a prompt and the ids that were sampled after it; empty if text-only.
+        """
         ...
 
     def silence_ids(self) -> tuple[int, ...]:

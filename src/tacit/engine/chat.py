@@ -4,13 +4,22 @@ Messages are data: a special token's string inside one is broken up, so that no 
 role. Role marks that a template spells in ordinary text (`[INST]`) are not special tokens and stay.
 """
 
+import json
 import re
+from functools import cached_property
 from typing import Any
 
 from tacit.engine.base import SILENCE_MARKER
 from tacit.engine.load import LoadedModel
+from tacit.engine.tool_syntax import (
+    ToolSyntax,
+    find_syntax,
+    observed_plainly,
+    template_tools,
+    told_plainly,
+)
 from tacit.errors import EngineError
-from tacit.types import ChatMessage
+from tacit.types import ChatMessage, Stop, ToolCall, ToolSpec
 
 
 class Chat:
@@ -28,24 +37,109 @@ class Chat:
         self.end_of_turn = self._end_of_turn()
         """The special token that the chat template writes after an assistant's message, if any."""
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
         """The prompt's ids, up to where the answer begins."""
-        return self.render(messages, add_generation_prompt=True)
+        if tools and self.tool_syntax.plain:
+            messages, tools = told_plainly(messages, tools), ()
+        return self.render(messages, tools, add_generation_prompt=True)
 
-    def render(self, messages: tuple[ChatMessage, ...], **options: Any) -> tuple[int, ...]:
-        """The messages' ids by the chat template, to which the `options` go."""
-        plain = [{"role": m.role, "content": self.neutralise(m.content)} for m in messages]
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        """The ids of what tools said, up to where the next answer begins.
+
+        To be appended to the ids of a prompt and of the answer with its end of turn: that end is
+        left out here, and what the template writes after it is not.
+        """
+        if self.tool_syntax.plain:
+            said, tools = ChatMessage("assistant", "?"), ()
+            observations = (observed_plainly(observations),)
+        else:
+            calls = [call for one in observations for call in one.tool_calls]
+            said = ChatMessage("assistant", "", tuple(ToolCall("tool", "{}", c.id) for c in calls))
+        before = (ChatMessage("user", "?"), said)
+        head = self._text(before, tools)
+        whole = self._text((*before, *observations), tools, add_generation_prompt=True)
+        if not whole.startswith(head):
+            raise EngineError(f"the chat template of {self.name} rewrites what was said before")
+        end = "" if self.end_of_turn is None else self.token(self.end_of_turn)
+        after = head.rpartition(end)[2] if end and end in head else ""
+        more = after + whole[len(head) :]
+        return tuple(self._tokenizer.encode(more, add_special_tokens=False, verbose=False))
+
+    def tool_calls(self, text: str, stop: Stop) -> tuple[ToolCall, ...]:
+        """The tools that an answer calls, outside of its reasoning."""
+        if stop is not Stop.EOS:
+            return ()
+        return self.tool_syntax.read(text.rpartition("</think>")[2])
+
+    @cached_property
+    def tool_syntax(self) -> ToolSyntax:
+        own = getattr(self._tokenizer, "response_template", None)
+        return find_syntax(self._text, self._read_by_response_template if own else None)
+
+    def _read_by_response_template(self, text: str) -> tuple[ToolCall, ...]:
+        prompt = self._text((ChatMessage("user", "?"),), add_generation_prompt=True)
         try:
-            ids = self._tokenizer.apply_chat_template(
-                plain,
-                tokenize=True,
-                return_dict=False,
-                tokenizer_kwargs={"verbose": False},  # engines have their own error for long ones
-                **options,
+            found = self._tokenizer.parse_response(text, prefix=prompt).get("tool_calls") or []
+            functions = [call["function"] for call in found]
+            return tuple(
+                ToolCall(str(f["name"]), json.dumps(f.get("arguments", {})), f"call{n:05d}")
+                for n, f in enumerate(functions, 1)
+            )
+        except Exception as error:  # a response template is a program too
+            return (ToolCall("", f"{text} ({error})"),)
+
+    def render(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = (), **options: Any
+    ) -> tuple[int, ...]:
+        """The messages' ids by the chat template, to which the `options` go."""
+        # engines have their own error for prompts that are too long
+        ids = self._apply(messages, tools, tokenizer_kwargs={"verbose": False}, **options)
+        return tuple(ids)
+
+    def _text(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = (), **options: Any
+    ) -> str:
+        return str(self._apply(messages, tools, tokenize=False, **options))
+
+    def _apply(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...], **options: Any
+    ) -> Any:
+        if tools:
+            options["tools"] = self._neutral(template_tools(tools))
+        try:
+            return self._tokenizer.apply_chat_template(
+                [self._message(message) for message in messages],
+                **{"tokenize": True, "return_dict": False, **options},
             )
         except Exception as error:  # templates are programs and may raise anything
             raise EngineError(f"the chat template of {self.name} failed: {error}") from error
-        return tuple(ids)
+
+    def _message(self, message: ChatMessage) -> dict[str, Any]:
+        plain: dict[str, Any] = {"role": message.role, "content": self.neutralise(message.content)}
+        if message.role == "tool":
+            (call,) = message.tool_calls
+            plain |= {"name": self.neutralise(call.name), "tool_call_id": call.id}
+        elif message.tool_calls:
+            plain["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+                }
+                for call in message.tool_calls
+            ]
+        return plain
+
+    def _neutral(self, tree: Any) -> Any:
+        if isinstance(tree, str):
+            return self.neutralise(tree)
+        if isinstance(tree, dict):
+            return {self.neutralise(str(key)): self._neutral(one) for key, one in tree.items()}
+        return [self._neutral(one) for one in tree] if isinstance(tree, list) else tree
 
     @property
     def template(self) -> str:

@@ -23,7 +23,7 @@ from tacit.engine.load import LoadedModel, default_rows, load_model, on_device
 from tacit.engine.request_state import RequestState
 from tacit.engine.streaming import Listeners
 from tacit.errors import EngineError
-from tacit.types import ChatMessage, Usage
+from tacit.types import ChatMessage, ToolSpec, Usage
 
 GATHERING_S = 0.002
 
@@ -65,8 +65,15 @@ class LocalEngine:
         self._closed = False
         loaded.worker.join(self._step)
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
-        return self._chat.encode(messages)
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return self._chat.encode(messages, tools)
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        return self._chat.encode_more(observations, tools)
 
     def silence_ids(self) -> tuple[int, ...]:
         return self._chat.silence_ids()
@@ -118,8 +125,9 @@ class LocalEngine:
 
     def _completion(self, state: RequestState) -> Completion:
         assert state.stop is not None
+        text = self._chat.decode(state.ids)
         return Completion(
-            text=self._chat.decode(state.ids),
+            text=text,
             ids=tuple(state.ids),
             logprobs=tuple(state.logprobs),
             stop=state.stop,
@@ -127,6 +135,7 @@ class LocalEngine:
             version=state.version,
             silence_logprob=state.odds.logprob if state.odds else None,
             model=self.model,
+            tool_calls=self._chat.tool_calls(text, state.stop) if state.request.tools else (),
         )
 
     def _step(self) -> bool:

@@ -5,14 +5,15 @@ Text only: it counts words as tokens and has no log-probabilities.
 
 import asyncio
 import inspect
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tacit.engine.base import SILENCE_MARKER, Completion, Request, is_silence
 from tacit.errors import EngineError, TacitError
-from tacit.types import ChatMessage, Choice, Stop, Usage
+from tacit.types import ChatMessage, Choice, Stop, ToolCall, ToolSpec, Usage
 
-Reply = str | Exception
+Reply = str | ToolCall | Sequence[ToolCall] | Exception
 Script = Callable[[Request], Reply | Awaitable[Reply]] | Mapping[str, Reply] | Sequence[Reply]
 
 
@@ -20,7 +21,8 @@ class ScriptedEngine:
     """Replies by a function of the request, by what the last message contains, or in order.
 
     Example: ScriptedEngine({"2 + 2": "4", "": "I do not know."}) answers "4" to any message with
-    "2 + 2" in it; the first matching key wins. A reply that is an exception is raised.
+    "2 + 2" in it; the first matching key wins. A reply that is an exception is raised, and a
+    ToolCall calls that tool.
     """
 
     def __init__(
@@ -33,7 +35,14 @@ class ScriptedEngine:
         self._script = script
         self._delay = delay
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return ()
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
         return ()
 
     def silence_ids(self) -> tuple[int, ...]:
@@ -43,7 +52,8 @@ class ScriptedEngine:
         call, self.calls = self.calls, self.calls + 1
         if self._delay:
             await asyncio.sleep(self._delay)
-        text, stop = _cut(await self._text(request, call), request.sampling.max_tokens)
+        reply = await self._said(request, call)
+        text, stop = _cut(_written(reply), request.sampling.max_tokens)
         if request.on_text:
             for word in re.findall(r"\s*\S+", text):
                 request.on_text(word)
@@ -56,12 +66,13 @@ class ScriptedEngine:
             ),
             version=self.version,
             model=self.model,
+            tool_calls=() if isinstance(reply, str) or stop is Stop.LENGTH else tuple(reply),
         )
 
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def _text(self, request: Request, call: int) -> str:
+    async def _said(self, request: Request, call: int) -> str | Sequence[ToolCall]:
         choice = request.silence.choice if request.silence else Choice.FREE
         if choice is Choice.SILENT:
             return SILENCE_MARKER
@@ -75,7 +86,9 @@ class ScriptedEngine:
             raise EngineError(f"{self.model}: {type(error).__name__}: {error}") from error
         if isinstance(reply, Exception):
             raise EngineError(f"{self.model}: {reply}") from reply
-        if choice is Choice.SPEAK and is_silence(reply):
+        if isinstance(reply, ToolCall):
+            return (reply,)
+        if choice is Choice.SPEAK and isinstance(reply, str) and is_silence(reply):
             raise EngineError(f"{self.model}: the script is silent where it was asked to speak")
         return reply
 
@@ -91,6 +104,16 @@ class ScriptedEngine:
         if call >= len(self._script):
             raise EngineError(f"{self.model}: the script ends after {len(self._script)} replies")
         return self._script[call]
+
+
+def _written(reply: str | Sequence[ToolCall]) -> str:
+    """The text of a reply; tool calls as in the plain form."""
+    if isinstance(reply, str):
+        return reply
+    return "\n".join(
+        f'<tool_call>{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}</tool_call>'
+        for call in reply
+    )
 
 
 def _cut(text: str, words: int) -> tuple[str, Stop]:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 from tacit.engine.base import Completion, Engine, Request
-from tacit.types import ChatMessage
+from tacit.types import ChatMessage, ToolSpec
 
 
 class KeyedLock:
@@ -36,8 +36,15 @@ class Once:
         self._kept: dict[Hashable, Completion] = {}
         self._turns = KeyedLock()
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
-        return self.engine.encode(messages)
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return self.engine.encode(messages, tools) if tools else self.engine.encode(messages)
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        return self.engine.encode_more(observations, tools)
 
     def silence_ids(self) -> tuple[int, ...]:
         return self.engine.silence_ids()
@@ -46,7 +53,7 @@ class Once:
         if not request.prompt_ids:
             return await self.engine.generate(request)
         seed = request.seed if request.sampling.temperature or request.silence else None
-        key = request.prompt_ids, request.sampling, seed, request.silence
+        key = request.prompt_ids, request.sampling, seed, request.silence, bool(request.tools)
         async with self._turns.alone(key):
             if key not in self._kept:
                 self._kept[key] = await self.engine.generate(request)

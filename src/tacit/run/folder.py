@@ -48,7 +48,8 @@ MANNERS = {
     "kv_gib",
 }
 """Settings of a model that change how fast it answers, not what it answers."""
-SHARED = {"name", "seed", "tasks", "models", "prices", "spend_cap", "judge", "team", "teams"}
+SHARED = {"name", "seed", "tasks", "models", "mcp", "prices", "spend_cap", "judge"}
+SHARED |= {"team", "teams"}
 LEARNING = Config.model_fields.keys() - SHARED - {"evaluation", "train"}
 """Sections that only training uses, besides `train`."""
 EXTENDING = {
@@ -133,7 +134,7 @@ class RunFolder:
         teams += [config.team] if before.team and config.team else []
         models = {name: config.model_named(name) for name in config.models_used(teams)}
         whole = config.model_dump(mode="json")
-        kept = ["seed", "tasks", "judge", *(["team"] if before.team else [])]
+        kept = ["seed", "tasks", "judge", "mcp", *(["team"] if before.team else [])]
         tree: dict[str, Any] = {
             "teams": {name: team for name, team in whole["teams"].items() if name in played},
             "models": {n: m.model_dump(mode="json", exclude=MANNERS) for n, m in models.items()},

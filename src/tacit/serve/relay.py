@@ -13,7 +13,7 @@ from tacit.serve.http_error import HttpError
 from tacit.serve.schema import ChatRequest, Json, chunks_of
 from tacit.serve.team_backend import last_user
 from tacit.serve.upstream import Upstream, checked, completion_of, failed
-from tacit.types import ChatMessage
+from tacit.types import ChatMessage, ToolSpec
 
 
 @dataclass(eq=False)
@@ -40,7 +40,14 @@ class Relay:
         self._upstream = upstream
         self._replies: list[tuple[str, Json]] = []
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return ()
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
         return ()
 
     def silence_ids(self) -> tuple[int, ...]:

@@ -74,6 +74,8 @@ INTRODUCTIONS: dict[str, str] = {
 listed come last, under their name."""
 
 TAGS = {"messages": "message", "solutions": "solution"}
+TOOL_TAGS = ("observation", "tool_call", "tool_response")
+"""Tags around what tools are asked and say."""
 _BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
 """Characters besides the newline that some readers take for the end of a line."""
 _FORGED_LABEL = re.compile(
@@ -91,16 +93,17 @@ def quote(tag: str, message: Message, kinds: Collection[str] = ()) -> str:
     """
     named = tag in TAGS.values() or (tag in kinds and message.agent)
     source = f' from="{message.agent}"' if named else ""
-    return f"<{tag}{source}>\n{_escaped(message.text, kinds)}\n</{tag}>"
+    return f"<{tag}{source}>\n{escaped(message.text, kinds)}\n</{tag}>"
 
 
-def _escaped(text: str, kinds: Collection[str] = ()) -> str:
+def escaped(text: str, kinds: Collection[str] = ()) -> str:
+    """The text without the tags of our prompts and of tool calls, which it could only forge."""
     return _forged_tag(frozenset(kinds)).sub("&lt;", text)
 
 
 @cache
 def _forged_tag(kinds: frozenset[str]) -> re.Pattern[str]:
-    tags = "|".join([*INTRODUCTIONS, *TAGS.values(), *sorted(kinds)])
+    tags = "|".join([*INTRODUCTIONS, *TAGS.values(), *TOOL_TAGS, *sorted(kinds)])
     return re.compile(rf"<(?=[^\w<>]*(?:{tags})\b)", re.IGNORECASE)
 
 
@@ -211,7 +214,7 @@ def _spoken(messages: Sequence[Message]) -> list[Message]:
 
 def _plain(text: str) -> str:
     """Escape a text for the published form, which quotes with brackets and labels."""
-    text = _escaped(_FORGED_LABEL.sub(r"\1 -", text))
+    text = escaped(_FORGED_LABEL.sub(r"\1 -", text))
     out, opened = list(text), []
     for place, char in enumerate(text):
         if char == "(":

@@ -4,11 +4,13 @@ A topology is an async function `(task, team) -> Message`; its control flow is w
 """
 
 import asyncio
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tacit.config import AgentConfig
@@ -24,7 +26,8 @@ from tacit.engine.base import (
 )
 from tacit.errors import Overflow, PromptTooLong
 from tacit.team.prompts import build, tell_of_silence
-from tacit.types import Call, ChatMessage, Choice, Message, Stop, Task
+from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, Toolbox, ToolContext, observation
+from tacit.types import Call, ChatMessage, Choice, Message, Stop, Task, ToolSpec
 
 Said = Message | str | Sequence[Message] | None
 LONG = 20_000
@@ -47,6 +50,8 @@ class Branch:
     """True if an agent has spoken on the way here."""
     asked: dict[str, int] = field(default_factory=dict)
     splits: int = 0
+    tool_calls: Counter[str] = field(default_factory=Counter)
+    """Tools called by each agent on the way here; those of other branches count once joined."""
 
     def number(self, agent: str) -> str:
         """The number of this agent's next call: `2`, or `1.3.2` in a branch."""
@@ -61,13 +66,16 @@ class Branch:
                 path_tokens=self.path_tokens,
                 path_seconds=self.path_seconds,
                 spoke=self.spoke,
+                tool_calls=self.tool_calls.copy(),
             )
             for way in range(1, ways + 1)
         ]
 
     def join(self, branches: Sequence["Branch"]) -> None:
         """Add the branches' calls in the order they were asked for; the slowest sets the path."""
+        before = self.tool_calls.copy()
         for branch in branches:
+            self.tool_calls += branch.tool_calls - before
             self.calls += branch.calls
             self.path_tokens = max(self.path_tokens, branch.path_tokens)
             self.path_seconds = max(self.path_seconds, branch.path_seconds)
@@ -90,6 +98,7 @@ class Agent:
     may_be_silent: bool = False
     temperature: float = 0.0
     form: str = "tagged"
+    toolbox: Toolbox | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,20 +264,25 @@ class Seat:
             system=agent.config.system,
             may_be_silent=allowed,
         )
-        private = {"view": _messages(self.view or None)}
+        tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
+        view = f"({SEARCHED})" if self.view and "lookup" in tools else self.view
+        private = {"view": _messages(view or None)}
         quoted = {name: _messages(said) for name, said in context.items()}
         messages = prompt(question, quoted | private)
         number = _BRANCH.get().number(agent.name)
         asked = setting.answering if final else Answering()
         try:
-            return await self._say(messages, number, asked, part, round, allowed=allowed)
+            return await self._say(messages, number, asked, part, round, tools, allowed=allowed)
         except PromptTooLong as error:
             raise self._blame(error, messages, prompt(self.team.task.question, private)) from None
 
     async def reply(
         self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
     ) -> Message:
-        """Make one call with a prompt written elsewhere; `number` is unique among the agent's."""
+        """Make one call with a prompt written elsewhere; `number` is unique among the agent's.
+
+        Without tools: who writes an agent's prompts runs its tools as well.
+        """
         agent = self.agent
         if agent.role in self.team.setting.muted:
             return Message(agent.name, silent=True)
@@ -276,7 +290,7 @@ class Seat:
             messages = tell_of_silence(messages)
         asked, allowed = Answering(max_tokens=max_tokens), agent.may_be_silent
         try:
-            return await self._say(messages, number, asked, agent.part, 0, allowed=allowed)
+            return await self._say(messages, number, asked, agent.part, 0, {}, allowed=allowed)
         except PromptTooLong as error:
             told = [message for message in messages if message.role == "system"]
             alone = (*told, ChatMessage("user", self.team.task.question))
@@ -289,22 +303,77 @@ class Seat:
         asked: Answering,
         part: str,
         round: int,
+        tools: Mapping[str, Tool],
         *,
         allowed: bool,
     ) -> Message:
+        """One message: a call of the model, and one more after each call of tools.
+
+        Only in the first may the agent choose to be silent. The last one's text is the message.
+        """
         agent, setting = self.agent, self.team.setting
         draw = setting.sample if setting.draw is None else setting.draw
+        seed = partial(derive_seed, setting.seed, setting.step, self.team.task.id, draw, agent.name)
+        specs = tuple(tool.spec for tool in tools.values())
         request = Request(
             messages=messages,
-            prompt_ids=await _encoded(agent, messages),
+            prompt_ids=await _encoded(agent, messages, specs),
             sampling=self._sampling(asked),
-            seed=derive_seed(
-                setting.seed, setting.step, self.team.task.id, draw, agent.name, number
-            ),
+            seed=seed(number),
             silence=self._rule() if allowed else None,
-            on_text=None if allowed else asked.on_text,
+            on_text=None if allowed or tools else asked.on_text,
+            tools=specs,
         )
-        return await self._call(request, part, round)
+        before: Call | None = None
+        for again in itertools.count(1):
+            before, message = await self._call(request, part, round, before, allowed)
+            if not before.tool_calls:
+                return message
+            request = replace(
+                await self._go_on(request, before, tools),
+                seed=seed(f"{number}+{again}"),
+                silence=None,
+            )
+            if not request.may_call:
+                request = replace(request, on_text=None if allowed else asked.on_text)
+        raise AssertionError("calls are bounded")
+
+    @property
+    def _calls_left(self) -> int:
+        called = _BRANCH.get().tool_calls[self.agent.name]
+        return self.agent.config.max_tool_calls - called
+
+    async def _go_on(self, request: Request, call: Call, tools: Mapping[str, Tool]) -> Request:
+        """Run the tools that a call asks for, and append what they say to its ids."""
+        agent, branch, box = self.agent, _BRANCH.get(), self.agent.toolbox
+        assert box is not None
+        context = ToolContext(
+            task=self.team.task, agent=agent.name, view=self.view, timeout=box.timeout
+        )
+        observed = []
+        started = time.perf_counter()
+        for one in call.tool_calls:
+            if not self._calls_left:
+                observed.append(observation(one, "Not run."))
+                continue
+            branch.tool_calls[agent.name] += 1
+            observed.append(await box.observe(tools, one, context))
+        branch.path_seconds += time.perf_counter() - started
+        may_call = self._calls_left > 0
+        if not may_call:
+            last = observed[-1]
+            observed[-1] = replace(last, content=f"{last.content}\n{OUT_OF_CALLS}")
+        ids = request.prompt_ids
+        if ids:
+            ids += call.output_ids + agent.engine.encode_more(tuple(observed), request.tools)
+            _check_length(agent, ids)
+        said = ChatMessage("assistant", call.text, call.tool_calls)
+        return replace(
+            request,
+            messages=(*request.messages, said, *observed),
+            prompt_ids=ids,
+            may_call=may_call,
+        )
 
     def _blame(
         self,
@@ -350,7 +419,10 @@ class Seat:
             floor=self.team.setting.floor,
         )
 
-    async def _call(self, request: Request, part: str, round: int) -> Message:
+    async def _call(
+        self, request: Request, part: str, round: int, before: Call | None, allowed: bool
+    ) -> tuple[Call, Message]:
+        """One call of the model. `before`: the same message's call before it, if tools were run."""
         started = time.perf_counter()
         done = await self.agent.engine.generate(request)
         seconds = time.perf_counter() - started
@@ -359,50 +431,63 @@ class Seat:
         branch.path_seconds += seconds
         # A server may cut a character in two, and half of it can be neither stored nor sent on.
         text = done.text.encode(errors="replace").decode()
-        silent, said = _heard(request.silence, done, text)
-        self.team.record(
-            Call(
-                agent=self.agent.name,
-                model=self.agent.engine.model,
-                messages=request.messages,
-                text=text,
-                stop=done.stop,
-                usage=done.usage,
-                prompt_ids=request.prompt_ids,
-                output_ids=done.ids,
-                logprobs=done.logprobs,
-                policy=self.agent.engine.policy if self.agent.config.trained else "",
-                version=done.version,
-                silent=silent,
-                may_be_silent=request.silence is not None,
-                unheard=said is None and not silent,
-                choice=request.silence.choice if request.silence else Choice.FREE,
-                silence_logprob=done.silence_logprob,
-                part=part,
-                round=round,
-                seconds=seconds,
-                path_tokens=branch.path_tokens,
-                served=done.model,
-                fingerprint=done.fingerprint,
-                reused=done.reused,
-                logprob=done.logprob,
-            )
+        silent, said = _heard(request.silence, done, text, allowed)
+        call = Call(
+            agent=self.agent.name,
+            model=self.agent.engine.model,
+            messages=request.messages,
+            text=text,
+            stop=done.stop,
+            usage=replace(done.usage, observed=_observed(request, done, before)),
+            prompt_ids=request.prompt_ids,
+            output_ids=done.ids,
+            logprobs=done.logprobs,
+            policy=self.agent.engine.policy if self.agent.config.trained else "",
+            version=done.version,
+            silent=silent,
+            may_be_silent=request.silence is not None,
+            unheard=said is None and not silent,
+            choice=request.silence.choice if request.silence else Choice.FREE,
+            silence_logprob=done.silence_logprob,
+            part=part,
+            round=round,
+            seconds=seconds,
+            path_tokens=branch.path_tokens,
+            served=done.model,
+            fingerprint=done.fingerprint,
+            reused=done.reused,
+            logprob=done.logprob,
+            tool_calls=done.tool_calls if request.tools and request.may_call and not silent else (),
         )
-        return Message(self.agent.name, said or "", said is None)
+        self.team.record(call)
+        return call, Message(self.agent.name, said or "", said is None)
 
 
-def _heard(rule: SilenceRule | None, done: Completion, text: str) -> tuple[bool, str | None]:
+def _observed(request: Request, done: Completion, before: Call | None) -> int:
+    """Tokens that tools added to a prompt; for text-only engines by the server's counts."""
+    if before is None:
+        return 0
+    if request.prompt_ids:
+        return len(request.prompt_ids) - len(before.prompt_ids) - len(before.output_ids)
+    said = before.usage.generated - before.usage.reasoning
+    return max(0, done.usage.prompt - before.usage.prompt - said)
+
+
+def _heard(
+    rule: SilenceRule | None, done: Completion, text: str, allowed: bool
+) -> tuple[bool, str | None]:
     """Whether a message is silence, and the text that other agents see; None is nothing.
 
     If ids are known they alone decide: the marker's ids, then an end. The marker spelled in other
     tokens is not counted in π(silence), so it counts as speech; but no agent is shown a marker,
     alone or at the end of a message.
     """
-    if rule is None:
+    if not allowed:
         return False, text
-    by_ids = done.ids[:-1] == rule.ids[:-1] and done.stop is Stop.EOS
-    if by_ids if rule.ids else is_silence(text):
-        return True, None
+    if rule is not None:
+        by_ids = done.ids[:-1] == rule.ids[:-1] and done.stop is Stop.EOS
+        if by_ids if rule.ids else is_silence(text):
+            return True, None
     said = without_marker(text)
     return False, None if said != text and not said else said
 
@@ -419,17 +504,24 @@ def _messages(said: Said) -> Sequence[Message]:
             return said
 
 
-async def _encoded(agent: Agent, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+async def _encoded(
+    agent: Agent, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+) -> tuple[int, ...]:
     """The prompt's ids, if there are no more than the agent may read."""
+    encode = partial(agent.engine.encode, messages, *([tools] if tools else []))
     if sum(len(message.content) for message in messages) < LONG:
-        prompt_ids = agent.engine.encode(messages)
+        prompt_ids = encode()
     else:
-        prompt_ids = await asyncio.to_thread(agent.engine.encode, messages)
+        prompt_ids = await asyncio.to_thread(encode)
+    _check_length(agent, prompt_ids)
+    return prompt_ids
+
+
+def _check_length(agent: Agent, prompt_ids: tuple[int, ...]) -> None:
     limit = agent.config.max_input_tokens
     if limit is not None and len(prompt_ids) > limit:
         size = f"a prompt of {len(prompt_ids)} tokens"
         raise PromptTooLong(f"{agent.name}: {size} is over its max_input_tokens {limit}", limit)
-    return prompt_ids
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

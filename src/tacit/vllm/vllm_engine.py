@@ -30,7 +30,7 @@ from tacit.engine.request_state import END_COUNTER, decide
 from tacit.engine.sampler import uniform
 from tacit.errors import EngineError
 from tacit.silence.conditioning import SilenceOdds, along_marker, log_others, marker_odds
-from tacit.types import ChatMessage, Choice, Stop, Usage
+from tacit.types import ChatMessage, Choice, Stop, ToolSpec, Usage
 from tacit.vllm.server import Drawn, Export, VllmServer
 
 _WEIGHED = 4096
@@ -83,8 +83,15 @@ class VllmEngine:
         self._closed = False
         served.engines += 1
 
-    def encode(self, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
-        return self._chat.encode(messages)
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return self._chat.encode(messages, tools)
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        return self._chat.encode_more(observations, tools)
 
     def silence_ids(self) -> tuple[int, ...]:
         return self._chat.silence_ids()
@@ -96,8 +103,9 @@ class VllmEngine:
         async with self._pausing.inside():
             odds = await self._odds(request)
             drawn = await self._draw(request, odds)
+            text = self._chat.decode(list(drawn.ids))
             return Completion(
-                text=self._chat.decode(list(drawn.ids)),
+                text=text,
                 ids=drawn.ids,
                 logprobs=drawn.logprobs,
                 stop=drawn.stop,
@@ -105,6 +113,7 @@ class VllmEngine:
                 version=self.version,
                 silence_logprob=odds.logprob if odds else None,
                 model=self.model,
+                tool_calls=self._chat.tool_calls(text, drawn.stop) if request.tools else (),
             )
 
     def paused(self) -> AbstractAsyncContextManager[None]:

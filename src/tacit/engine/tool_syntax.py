@@ -1,0 +1,194 @@
+"""How models write tool calls: the syntax of a chat template, or a plain form of ours.
+
+A template's syntax is found by letting it render a call and reading that back. A model whose
+template has none, or one that none of the readers knows, is told our plain form in its prompt.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.types import ChatMessage, ToolCall, ToolSpec
+
+Reader = Callable[[str], tuple[ToolCall, ...]]
+
+PROBE = ToolSpec(
+    name="probe_tool",
+    description="Probes.",
+    parameters={"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
+)
+PROBED = ToolCall(PROBE.name, '{"word": "probed"}', "call00001")
+
+_TAGGED = re.compile(r"<\s?tool_call>(.*?)(?:<\s?/tool_call>|\Z)", re.S)
+_FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(?:</function>|\Z)", re.S)
+_PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.S)
+_NAMED = re.compile(r"\[TOOL_CALLS\]\s*([\w.-]+)\s*\[ARGS\]\s*(.*?)(?=\[TOOL_CALLS\]|\Z)", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSyntax:
+    """How one model calls tools."""
+
+    read: Reader
+    plain: bool
+    """True if the template has no syntax that can be read, so that ours is used."""
+
+
+def read_tagged(text: str) -> tuple[ToolCall, ...]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Qwen, Hermes, and our plain form."""
+    return _numbered(map(_from_json, _TAGGED.findall(text)))
+
+
+def read_functions(text: str) -> tuple[ToolCall, ...]:
+    """`<function=name><parameter=key>value</parameter></function>`: Qwen3-Coder."""
+    return _numbered(
+        ToolCall(name.strip(), json.dumps(dict(_PARAMETER.findall(body))))
+        for name, body in _FUNCTION.findall(text)
+    )
+
+
+def read_list(text: str) -> tuple[ToolCall, ...]:
+    """`[TOOL_CALLS] [{…}]` or `[TOOL_CALLS]name[ARGS]{…}`: Mistral."""
+    if named := _NAMED.findall(text):
+        return _numbered(ToolCall(name, _first_json(body)) for name, body in named)
+    _, found, rest = text.partition("[TOOL_CALLS]")
+    if not found:
+        return ()
+    try:
+        listed, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+    except (ValueError, RecursionError):
+        return _numbered([ToolCall("", rest.strip())])
+    return _numbered(map(_from_tree, listed if isinstance(listed, list) else [listed]))
+
+
+def read_bare(text: str) -> tuple[ToolCall, ...]:
+    """`{"name": …, "parameters": {…}}` and nothing before it: Llama 3."""
+    try:
+        tree, _ = json.JSONDecoder().raw_decode(
+            text.lstrip().removeprefix("<|python_tag|>").lstrip()
+        )
+    except (ValueError, RecursionError):
+        return ()
+    call = _from_tree(tree)
+    return _numbered([call] if call.name else [])
+
+
+READERS: tuple[Reader, ...] = (read_functions, read_list, read_tagged, read_bare)
+
+
+def find_syntax(render: Callable[..., str], own: Reader | None = None) -> ToolSyntax:
+    """The syntax of a template, given what renders messages and tools as text.
+
+    `own` reads answers by the tokenizer's own response template, if it has one.
+    """
+    question = (ChatMessage("user", "?"),)
+    called = (*question, ChatMessage("assistant", "", (PROBED,)))
+    answered = (*called, ChatMessage("tool", "seen by the probe", (PROBED,)))
+    plain = ToolSyntax(read_tagged, plain=True)
+    try:
+        asked = render(question, (PROBE,), add_generation_prompt=True)
+        whole = render(answered, (PROBE,))
+        if PROBE.name not in asked or not whole.startswith(render(called, (PROBE,))):
+            return plain
+    except Exception:  # templates are programs; one that cannot do this has no syntax
+        return plain
+    said = whole[len(asked) :] if whole.startswith(asked) else whole.rpartition("?")[2]
+    said, seen, _ = said.partition("seen by the probe")
+    for read in (*([own] if own else []), *READERS):
+        if seen and [(c.name, _loaded(c.arguments)) for c in read(said)] == [
+            (PROBED.name, _loaded(PROBED.arguments))
+        ]:
+            return ToolSyntax(read, plain=False)
+    return plain
+
+
+def told_plainly(
+    messages: tuple[ChatMessage, ...], tools: Iterable[ToolSpec]
+) -> tuple[ChatMessage, ...]:
+    """Our plain form, appended to the first message."""
+    listed = [
+        f"- {tool.name}: {tool.description} Arguments: {json.dumps(tool.parameters)}"
+        for tool in tools
+    ]
+    told = "\n".join(
+        [
+            "You have tools. To use one, reply with exactly this and wait for what it says:",
+            '<tool_call>{"name": "…", "arguments": {…}}</tool_call>',
+            *listed,
+        ]
+    )
+    first, *rest = messages
+    return (ChatMessage(first.role, f"{first.content}\n\n{told}".strip()), *rest)
+
+
+def observed_plainly(observations: Iterable[ChatMessage]) -> ChatMessage:
+    """What tools said, as the user's next message in our plain form."""
+    quoted = [
+        f'<observation from="{_label(one)}">\n{one.content}\n</observation>' for one in observations
+    ]
+    return ChatMessage("user", "\n".join(quoted))
+
+
+def _label(observation: ChatMessage) -> str:
+    """The tool's name, which is the model's own word and so may hold anything."""
+    name = observation.tool_calls[0].name if observation.tool_calls else ""
+    return re.sub(r"[^\w./-]", "", name)[:64]
+
+
+def template_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """As chat templates and OpenAI-style APIs take them."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+            },
+        }
+        for tool in tools
+    ]
+
+
+def is_object(arguments: str) -> bool:
+    """True if a call's arguments are what they should be: a JSON object."""
+    return isinstance(_loaded(arguments), dict)
+
+
+def _numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    """Ids of nine letters and digits, the only ones that every template takes."""
+    return tuple(ToolCall(c.name, c.arguments, f"call{n:05d}") for n, c in enumerate(calls, 1))
+
+
+def _from_json(text: str) -> ToolCall:
+    try:
+        return _from_tree(json.loads(text))
+    except (ValueError, RecursionError):
+        return ToolCall("", text.strip())
+
+
+def _from_tree(tree: Any) -> ToolCall:
+    """A call without a name if the tree is none."""
+    if not isinstance(tree, Mapping) or not isinstance(tree.get("name"), str):
+        return ToolCall("", json.dumps(tree))
+    arguments = tree.get("arguments", tree.get("parameters", {}))
+    return ToolCall(
+        tree["name"], arguments if isinstance(arguments, str) else json.dumps(arguments)
+    )
+
+
+def _first_json(text: str) -> str:
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return text.strip()
+    return text[:end]
+
+
+def _loaded(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments

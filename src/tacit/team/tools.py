@@ -1,0 +1,254 @@
+"""Tools that agents may call, and how one call becomes one observation, whatever the tool does.
+
+A tool is an object `Tool`, or any function with annotated parameters and a docstring. Those that
+come with Tacit lie outside the core (`tacit.tools`) and are found by name. What a tool says is
+data: bounded, cleaned and escaped, so that it can close no quotation. Not covered: how a model
+writes a call (`engine.tool_syntax`), and the conversation around it (`Seat`).
+"""
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+from tacit.config import AgentConfig, McpConfig
+from tacit.errors import ConfigError, TacitError
+from tacit.registry import check_name, did_you_mean, lookup
+from tacit.team.prompts import escaped
+from tacit.types import ChatMessage, Task, ToolCall, ToolSpec
+
+TOOLS: Mapping[str, str] = {
+    "python": "tacit.tools.python:python",
+    "run_tests": "tacit.tools.run_tests:run_tests",
+    "lookup": "tacit.tools.lookup:lookup",
+}
+"""What comes with Tacit, imported when an agent has it."""
+MCP = "tacit.tools.mcp:open_tools"
+"""Opens the tools of an MCP server: `mcp/SERVER`, or one of them, `mcp/SERVER/TOOL`."""
+OUT_OF_CALLS = "(You have no tool calls left. Answer now.)"
+SEARCHED = "documents that only the tool `lookup` shows you"
+"""Stands in the prompt for a view that its agent can search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """Who calls: a tool may see what its caller sees, and no other agent's view."""
+
+    task: Task
+    agent: str
+    view: str = ""
+    timeout: float = 20.0
+    """Seconds after which nobody waits for the tool any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    spec: ToolSpec
+    call: Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
+    """Given the arguments, which it checks itself; what it raises is told to the model."""
+    keeps_time: bool = False
+    """True if it ends within the context's timeout by itself, apart from waiting for its turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolbox:
+    """The tools of one agent."""
+
+    names: tuple[str, ...]
+    servers: Mapping[str, McpConfig] = field(default_factory=dict)
+    timeout: float = 20.0
+    longest: int = 2000
+    """Most characters of one observation."""
+
+    async def open(self) -> dict[str, Tool]:
+        """The tools by the name that the model knows them by; servers are asked what they have."""
+        found: list[Tool] = []
+        for name in self.names:
+            if name.startswith("mcp/"):
+                _, server, *only = name.split("/", 2)
+                opened = lookup("tool", MCP, {})(server, self.servers[server], only)
+                found += await opened
+            else:
+                found.append(find_tool(name))
+        tools = {tool.spec.name: tool for tool in found}
+        if len(tools) < len(found):
+            raise ConfigError(f"tools: two of {', '.join(self.names)} have the same name")
+        return tools
+
+    async def observe(
+        self, tools: Mapping[str, Tool], call: ToolCall, context: ToolContext
+    ) -> ChatMessage:
+        """Run one call; errors, crashes and endless tools are observations too."""
+        try:
+            said = readable(await self._run(tools, call, context))
+        except TacitError:
+            raise
+        except TimeoutError:
+            said = f"Error: `{call.name}` did not answer within {context.timeout:g} s"
+        except Exception as error:
+            said = f"Error: {_words(error)}"
+        return observation(call, clipped(said, self.longest))
+
+    async def _run(self, tools: Mapping[str, Tool], call: ToolCall, context: ToolContext) -> Any:
+        if call.name not in tools:
+            named = f"there is no tool `{call.name}`" if call.name else "that is not a tool call"
+            raise ValueError(f"{named}; {did_you_mean(call.name, tools)}")
+        try:
+            arguments = json.loads(call.arguments or "{}")
+        except ValueError as error:
+            raise ValueError(f"the arguments are not JSON: {error}") from None
+        if not isinstance(arguments, dict):
+            raise ValueError("the arguments must be a JSON object")
+        tool = tools[call.name]
+        async with asyncio.timeout(None if tool.keeps_time else context.timeout):
+            return await tool.call(arguments, context)
+
+
+def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: str) -> Toolbox:
+    """An agent's toolbox; a ConfigError for names that mean nothing."""
+    for name in config.tools:
+        try:
+            if not name.startswith("mcp/"):
+                find_tool(name)
+            else:
+                check_name("MCP server", name.split("/")[1], servers)
+        except ConfigError as error:
+            raise ConfigError(f"{place}.tools: {error}") from None
+    return Toolbox(
+        names=tuple(config.tools),
+        servers=servers,
+        timeout=config.tool_timeout,
+        longest=config.max_observation,
+    )
+
+
+def find_tool(name: str) -> Tool:
+    """A tool of ours by its name, or `module:name` of a `Tool` or a function."""
+    check_name("tool", name, TOOLS, outside=True)
+    found = lookup("tool", TOOLS.get(name, name), {})
+    if isinstance(found, Tool):
+        return found
+    if not callable(found):
+        raise ConfigError(f"tool `{name}` must be a function or a Tool")
+    return tool_of(found, trusted=name in TOOLS)
+
+
+def tool_of(function: Callable[..., Any], *, trusted: bool = False) -> Tool:
+    """A tool from a function: its name, docstring and annotations are what a model is told.
+
+    A parameter annotated with `ToolContext` is given the caller's and not shown to the model. One
+    that is not `trusted` runs in a thread of its own, so that it cannot stop the rest.
+    """
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise ConfigError(f"tool `{function.__name__}`: {error}") from None
+    hidden = [name for name, hint in hints.items() if hint is ToolContext]
+    fields: dict[str, Any] = {
+        name: (hints.get(name, Any), ... if one.default is one.empty else one.default)
+        for name, one in inspect.signature(function).parameters.items()
+        if name not in hidden
+    }
+    model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+
+    async def call(arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        values = model.model_validate(arguments)
+        given = {name: getattr(values, name) for name in fields} | dict.fromkeys(hidden, context)
+        work = partial(function, **given)
+        if not trusted:
+            return await _in_thread(work)
+        return await work()
+
+    described = " ".join((inspect.getdoc(function) or function.__name__).split("\n\n")[0].split())
+    schema = _without_titles(model.model_json_schema())
+    schema.pop("description", None)
+    return Tool(
+        spec=ToolSpec(name=function.__name__, description=described, parameters=schema),
+        call=call,
+        keeps_time=trusted,
+    )
+
+
+def observation(call: ToolCall, said: str) -> ChatMessage:
+    """What a tool said, as quoted data in the caller's prompt."""
+    return ChatMessage("tool", escaped(said), (call,))
+
+
+def readable(said: Any) -> str:
+    """A tool's result as text, without halves of characters and without control characters."""
+    match said:
+        case str():
+            text = said
+        case bytes() | bytearray():
+            text = bytes(said).decode(errors="replace")
+        case None:
+            text = ""
+        case _:
+            text = json.dumps(said, ensure_ascii=False, default=str)
+    return text or "(no output)"
+
+
+def clipped(text: str, longest: int) -> str:
+    """The beginning and the end of a long text, and how much was left out between them."""
+    if len(text) > longest:
+        head, tail = longest * 2 // 3, longest // 3
+        left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
+        text = f"{text[:head]}{left_out}{text[len(text) - tail :]}"
+    text = text.encode(errors="replace").decode()
+    return "".join(c if c >= " " or c in "\n\t" else "\ufffd" for c in text if c != "\r")
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """Run outside code in a daemon thread: what hangs there ends with this process."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_exception(error) if error else done.set_result(result)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+            if inspect.isawaitable(result):
+                result = asyncio.run(_awaited(result))
+        except BaseException as raised:  # SystemExit as well: it is the tool's, not ours
+            error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, result, error)
+
+    threading.Thread(target=run, name="tool", daemon=True).start()
+    return await done
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def _words(error: Exception) -> str:
+    """An error in a line, for a model that may mend its call."""
+    if isinstance(error, ValidationError):
+        wrong = error.errors(include_url=False, include_input=False)
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong)
+    named = "" if type(error) is ValueError else f"{type(error).__name__}: "
+    return f"{named}{error}"
+
+
+def _without_titles(schema: Any) -> Any:
+    """Pydantic titles every field, which models would only have to read."""
+    if isinstance(schema, dict):
+        return {
+            key: {name: _without_titles(one) for name, one in value.items()}
+            if key == "properties"
+            else _without_titles(value)
+            for key, value in schema.items()
+            if key != "title"
+        }
+    return [_without_titles(one) for one in schema] if isinstance(schema, list) else schema
