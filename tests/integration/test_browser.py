@@ -216,6 +216,51 @@ def test_help_is_judged_by_plays_without_it(tab: Tab, tmp_path: Path) -> None:
         shows(page, lambda n, expected=expected: n == expected)
 
 
+def test_who_knew_what_is_shown_beside_what_was_said(tab: Tab, tmp_path: Path) -> None:
+    spoke = call("holder 1", "it is 4", "Who knows?")
+    actor = call("actor", "4", "What? it is 4", round=1)
+    quiet = call("holder 2", "", silent=True)
+    views = {"holder 1": "<b>2 + 2</b>", "holder 2": "9 + 9", "holder 3": "1 + 1"}
+    needed = {"holder 1": True, "holder 2": True}
+    played = episode("t", [spoke, quiet, actor], True, views=views, needed=needed)
+    write(tmp_path, "config.json", tree())
+    write(tmp_path, "episodes/holders.jsonl", played + episode("old", [actor], True))
+    alone = episode("t", [call("actor", "5")], False)
+    write(tmp_path, "episodes/holders without helpers.jsonl", alone)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    page.locator(".row", has_text="Who knows?").click()
+    known = page.locator(".known")
+    known.wait_for()
+    agents = known.locator("dt").all_inner_texts()
+    assert [agent.split("\n") for agent in agents] == [
+        ["holder 1", "needed", "spoke"],
+        ["holder 2", "needed", "said nothing"],
+        ["holder 3", "was not asked"],
+    ]
+    assert known.locator("dd").first.inner_text() == "<b>2 + 2</b>"
+    assert known.locator("dt .tag.wrong").inner_text() == "said nothing"
+    assert known.locator("p").inner_text() == "Without help ✗ wrong · as played ✓ right"
+    assert tab.errors == []
+
+
+def test_what_talk_is_worth_is_a_table_where_it_was_measured(tab: Tab, tmp_path: Path) -> None:
+    estimate = {"mean": 0.25, "low": -0.1, "high": 0.6}
+    play = {"messages": 1, "generated": 10, "read": 40, "above": estimate}
+    talk = {"plays": {"free": {**play, "messages": 0.5, "above": None}, "speaking": play}}
+    talk |= {"choosing": {"auc": 0.9, "silent_needed": 0.1, "silent_idle": 0.8}}
+    summary = {"accuracy": estimate | {"low": 0}, "generated": estimate}
+    write(tmp_path, "evals/told.json", summary | {"talk": talk})
+    write(tmp_path, "evals/plain.json", summary)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    (row,) = page.locator("#teams .talk tbody tr").all()
+    cells = row.locator("td").all_inner_texts()
+    assert cells == ["told", "+25.0 [−10.0, 60.0]", "50, 100, 100", "0.90", "10.0, 80.0"]
+    assert tab.fits() and tab.errors == []
+    write(tmp_path, "evals/told.json", summary)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    assert page.locator("#teams .talk").count() == 0
+
+
 def test_help_is_not_judged_where_nothing_says(tab: Tab, tmp_path: Path) -> None:
     write(tmp_path, "episodes/hint.jsonl", episode("t", [call("hinter", "x")], True))
     page = tab.open(write_report([tmp_path], tmp_path / "report.html"))

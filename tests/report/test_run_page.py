@@ -255,6 +255,31 @@ def test_a_run_that_ended_and_was_taken_up_again_is_running(small_run: Path) -> 
     assert opened(small_run).overview()["state"]["status"] == "finished"
 
 
+def test_talk_is_told_of_the_checkpoint_that_was_measured_at_the_end(tmp_path: Path) -> None:
+    estimate = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    base = {"accuracy": estimate, "generated": estimate}
+    play = {"accuracy": 0.5, "messages": 1, "generated": 9.5, "read": 30, "above": None}
+    plays = {"free": play, "silent": {**play, "above": estimate}, "odd": "no play"}
+    talk = {"plays": plays, "choosing": {"auc": 0.9, "by": "spoke", "silent_idle": None}}
+    write(tmp_path, "config.json", tree())
+    write(tmp_path, "evals/eval-000000.json", base)
+    write(tmp_path, "evals/eval-000004.json", base | {"talk": {"plays": {"free": play}}})
+    write(tmp_path, "evals/eval-000006.json", base | {"talk": "damaged"})
+    teams = {"trained": {**base, "talk": talk}}
+    write(tmp_path, "summary.json", {"best_step": 4, "teams": teams})
+    for name in ("eval-000004", "eval-000004 made to speak", "team without helpers"):
+        write(tmp_path, f"episodes/{name}.jsonl", episode("t", [call("actor", "4")], True))
+    run = opened(tmp_path)
+    points = {point["name"]: point["talk"] for point in run.overview()["points"]}
+    assert points.keys() == {"eval-000000", "eval-000004", "eval-000006"}, "and no other plays"
+    assert points["eval-000000"] is None and points["eval-000006"] is None
+    told = points["eval-000004"]
+    assert told["plays"]["silent"]["above"] == estimate and told["plays"]["odd"]["read"] is None
+    assert told["choosing"] == {"auc": 0.9, "by": None, "silent_idle": None}
+    for name in ("eval-000004", "eval-000004 made to speak"):
+        assert source_of(run, name)["alone"] == "team without helpers"
+
+
 def test_paired_tests_are_sentences(tmp_path: Path) -> None:
     test = {
         "difference": {"mean": 0.5, "low": 0.4, "high": 0.6},

@@ -25,9 +25,11 @@ COLUMNS = (
     "step", "task", "level", "right", "tokens", "read", "turns", "spoke", "silent", "reward",
     "advantage", "without",
 )  # fmt: skip
-_OF_EPISODE = ("task_id", "answer", "grade", "error", "reward", "advantages", "seconds")
+_OF_EPISODE = (
+    "task_id", "views", "needed", "answer", "grade", "error", "reward", "advantages", "seconds",
+)  # fmt: skip
 _OF_CALL = (
-    "agent", "model", "text", "stop", "usage", "policy", "version", "silent", "choice",
+    "agent", "model", "text", "stop", "usage", "policy", "version", "silent", "unheard", "choice",
     "silence_logprob", "part", "round", "seconds",
 )  # fmt: skip
 """What the page shows of an episode and of a call, as the run folder holds it."""

@@ -32,6 +32,7 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
         "agents": _agents(tree),
         "silence": _silence(tree),
         "changed": tree_at(tree, "changed") or None,
+        "talk": _talk(tree_at(tree, "talk")),
         **{name: number(tree.get(name)) for name in kept},
     }
 
@@ -50,6 +51,21 @@ def _agents(tree: dict[str, Any]) -> list[dict[str, Any]]:
     """Those with the numbers that the page relies on."""
     agents = trees_at(tree, "agents")
     return [a for a in agents if None not in (number(a.get("calls")), number(a.get("silence")))]
+
+
+def _talk(tree: dict[str, Any]) -> dict[str, Any] | None:
+    """Other plays of the tasks, and how the choice to speak agrees with who was needed."""
+    plays = {
+        name: {
+            "messages": number(tree_at(play).get("messages")),
+            "generated": number(tree_at(play).get("generated")),
+            "read": number(tree_at(play).get("read")),
+            "above": _estimate(tree_at(play).get("above")),
+        }
+        for name, play in tree_at(tree, "plays").items()
+    }
+    choosing = {name: number(value) for name, value in tree_at(tree, "choosing").items()}
+    return {"plays": plays, "choosing": choosing} if plays else None
 
 
 def _silence(tree: dict[str, Any]) -> float | None:

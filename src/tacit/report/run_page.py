@@ -13,7 +13,7 @@ from tacit.errors import ConfigError
 from tacit.report.episodes import Source, Table, place_of
 from tacit.report.results import counted, kind_of, point_of, step_of
 from tacit.report.tolerant import Columns, Tail, number, read_json, tree_at
-from tacit.run.folder import WITHOUT
+from tacit.run.folder import VARIANTS, WITHOUT
 
 
 class Run:
@@ -140,7 +140,8 @@ class Run:
         return sorted(self.sources.values(), key=lambda s: (order.index(kind_of(s.name)), s.name))
 
     def _source(self, source: Source) -> dict[str, Any]:
-        own = "team" if kind_of(source.name) == "checkpoint" else source.name
+        played = next((n for n in map(source.name.removesuffix, VARIANTS) if n != source.name), "")
+        own = "team" if kind_of(played or source.name) == "checkpoint" else played or source.name
         unhelped = (f"{own}{WITHOUT}", *self._solo_teams())  # the same tasks played without help
         return {
             "name": source.name,
@@ -160,11 +161,12 @@ class Run:
         own_names = ("untrained", "trained") if self.trains else ()
         points = {n: point_of(n, tree_at(teams, n)) for n in teams if n not in own_names}
         for name, tree in self.evals.items():
-            # what helpers changed is counted at the end, under the checkpoint's other name
-            changed = tree_at(teams, own.get(step_of(name), ""), "changed") or tree.get("changed")
-            points[name] = point_of(name, tree | {"changed": changed})
+            # what helpers and talk change is counted at the end, under the checkpoint's other name
+            end = tree_at(teams, own.get(step_of(name), ""))
+            later = {key: end[key] for key in ("changed", "talk") if end.get(key)}
+            points[name] = point_of(name, tree | later)
         for source in self._ordered_sources():
-            played = source.name != "train" and not source.name.endswith(WITHOUT)
+            played = source.name != "train" and not source.name.endswith(VARIANTS)
             if played and source.name not in points and len(source):
                 points[source.name] = counted(source) | {"partial": not self.summary}
         return [point for point in points.values() if point["accuracy"]]

@@ -148,6 +148,8 @@ class RunView {
   // What a source is called in words.
   title(name) {
     if (name === "train") return "training";
+    const [, checkpoint, play] = name.match(/^(eval-\d+)( .+)$/) ?? [];
+    if (play) return `${this.title(checkpoint)}${play}`; // made to speak, and the like
     const point = this.points.find((p) => p.name === name) ?? this.source(name);
     if (!point || point.kind !== "checkpoint") return name;
     if (point.step === 0) return "untrained";

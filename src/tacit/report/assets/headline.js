@@ -3,7 +3,7 @@
 
 function drawHeadline(runs) {
   fill(byId("headline"), runs.length === 1 ? oneRun(runs[0]) : severalRuns(runs));
-  fill(byId("teams"), teamsTable(runs));
+  fill(byId("teams"), teamsTable(runs), talkTable(runs));
   fill(
     byId("tests"),
     runs.flatMap((run) => testsInWords(run, runs.length > 1)),
@@ -285,6 +285,74 @@ function teamsTable(runs) {
       runs.some((run) => run.trained) &&
         " Trained: the best of the checkpoints evaluated on these same tasks, which flatters it a little.",
     ),
+  );
+}
+
+// What talk is worth: how far each team is above other plays of the same tasks.
+const OTHERWISE = [
+  ["silent", "all silent", "the helpers left out"],
+  ["speaking", "made to speak", "whoever may be silent must speak"],
+  ["gate", "random gate", "speaks as often as the team, but by chance"],
+  ["alone", "weights alone", "the trained weights in the Actor's place, without help"],
+];
+
+function talkTable(runs) {
+  const rows = runs
+    .flatMap((run) => headlinePoints(run).map((point) => ({ run, point, talk: point.talk })))
+    .filter(({ talk }) => talk && (Object.keys(talk.plays).length > 1 || talk.choosing.auc != null));
+  if (!rows.length) return null;
+  const some = OTHERWISE.filter(([name]) => rows.some(({ talk }) => talk.plays[name]?.above)),
+    spoken = some.some(([name]) => name === "speaking"),
+    judged = rows.some(({ talk }) => talk.choosing.auc != null);
+  const header = [
+    h("th", { scope: "col" }, "talk, above"),
+    some.map(([, words, title]) => h("th", { scope: "col", title }, words)),
+    spoken && h("th", { scope: "col" }, "messages, said, read %"),
+    judged && [h("th", { scope: "col" }, "AUC"), h("th", { scope: "col" }, "silent % needed, else")],
+  ];
+  return h(
+    "div",
+    { class: "panel scroll talk", tabindex: 0, role: "region", "aria-label": "What talk is worth" },
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, header.flat())),
+      h(
+        "tbody",
+        {},
+        rows.map((row) => talkRow(row, { some, spoken, judged, many: runs.length > 1 })),
+      ),
+    ),
+    h(
+      "p",
+      { class: "quiet", style: { marginTop: ".5rem" } },
+      "Accuracy of the team less that of another play of the same tasks, in points with 95 % intervals.",
+      spoken && " Messages, tokens said and read: shares of those of the team made to speak.",
+      judged &&
+        " AUC: whether an agent was more inclined to speak where it knew what the others lacked.",
+    ),
+  );
+}
+
+function talkRow({ run, point, talk }, { some, spoken, judged, many }) {
+  const { plays, choosing } = talk,
+    most = plays.speaking,
+    share = (name) => (most?.[name] ? fixed((100 * plays.free?.[name]) / most[name], 0) : "–");
+  return h(
+    "tr",
+    { class: point === run.trained ? "lead-row" : null },
+    h("td", { class: "name" }, many && `${oneLine(run.label)} · `, oneLine(titleOf(run, point))),
+    some.map(([name]) => {
+      const above = plays[name]?.above,
+        end = (value) => (value < 0 ? signed(100 * value) : points(value));
+      if (!above) return h("td", {}, "–");
+      return h("td", {}, `${signed(100 * above.mean)} [${end(above.low)}, ${end(above.high)}]`);
+    }),
+    spoken && h("td", {}, ["messages", "generated", "read"].map(share).join(", ")),
+    judged && [
+      h("td", {}, choosing.auc == null ? "–" : choosing.auc.toFixed(2)),
+      h("td", {}, `${points(choosing.silent_needed)}, ${points(choosing.silent_idle)}`),
+    ],
   );
 }
 

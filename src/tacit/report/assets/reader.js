@@ -145,6 +145,7 @@ class Reader {
         : null,
       h("div", { class: "question" }, shown(questionOf(episode).slice(0, MOST_CHARACTERS))),
       this.facts(run, source, episode, rows, i),
+      this.known(run, source, episode, i),
       episode.calls.map((call) => this.message(run, episode, call)),
     );
   }
@@ -169,6 +170,49 @@ class Reader {
     if (seconds) tag(`${fixed(seconds)} s`);
     tag(episode.task_id);
     return h("div", { class: "facts-line" }, tags);
+  }
+
+  // Who alone knew what, whether it was needed and said, and what that changed.
+  known(run, source, episode, i) {
+    const { views = {}, needed = {}, grade } = episode,
+      agents = [...new Set([...Object.keys(views), ...Object.keys(needed)])];
+    if (!agents.length) return null;
+    const rows = agents.map((agent) => {
+      const calls = episode.calls.filter(({ agent: one }) => one === agent || roleOf(one) === agent),
+        spoke = calls.some((call) => !call.silent && !call.unheard),
+        said = spoke ? "spoke" : calls.length ? "said nothing" : "was not asked";
+      const right = needed[agent] == null ? "" : spoke === needed[agent] ? "right" : "wrong";
+      return [
+        h(
+          "dt",
+          { style: { borderLeftColor: agentColour(run, agent) } },
+          h("b", {}, oneLine(agent).slice(0, 80)),
+          needed[agent] == null
+            ? null
+            : h("span", { class: "quiet" }, needed[agent] ? "needed" : "not needed"),
+          h("span", { class: `tag ${right}` }, said),
+        ),
+        views[agent] == null ? null : h("dd", { dir: "ltr" }, longView(String(views[agent]))),
+      ];
+    });
+    const without = this.now.flat.find((one) => one.run === run && one.source === source)
+      ?.without?.[i];
+    return h(
+      "div",
+      { class: "known" },
+      h("div", { class: "quiet" }, "Who alone knew what"),
+      h("dl", {}, rows.flat()),
+      without == null || !grade
+        ? null
+        : h(
+            "p",
+            { class: "quiet" },
+            "Without help ",
+            verdict(without),
+            " · as played ",
+            verdict(Number(grade.right)),
+          ),
+    );
   }
 
   message(run, episode, call) {
@@ -240,6 +284,17 @@ class Reader {
     return parts;
   }
 }
+
+// `holder 2` has the role `holder`.
+const roleOf = (agent) => String(agent ?? "").replace(/ \d+$/, "");
+
+const verdict = (share) =>
+  share > 0 && share < 1
+    ? h("span", { class: "tag" }, `right in ${percent(share, 0)}`)
+    : h("span", { class: `tag ${share ? "right" : "wrong"}` }, share ? "✓ right" : "✗ wrong");
+
+const longView = (text) =>
+  shown(text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS)} …` : text);
 
 const taskOf = (run, source, i) => {
   const rows = run.rows.get(source);

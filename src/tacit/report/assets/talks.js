@@ -80,8 +80,11 @@ class Talks {
         run.rows.get(run.untrained.name)?.count &&
         share(run.rows.get(run.untrained.name));
     const { columns, tasks } = rows;
+    one.without = columns.right.map(
+      (_, i) => columns.without[i] ?? (alone || undefined)?.get(tasks[columns.task[i]]) ?? null,
+    );
     one.effect = columns.right.map((right, i) => {
-      const without = columns.without[i] ?? (alone || undefined)?.get(tasks[columns.task[i]]);
+      const without = one.without[i];
       if (right == null || without == null) return null;
       if (right !== without) return right > without ? "helped" : "harmed";
       return columns.turns[i] > 1 ? "same" : null; // nobody helped where only one spoke
