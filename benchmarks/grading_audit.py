@@ -33,7 +33,7 @@ from rich.table import Table
 
 from tacit.errors import ConfigError, GradingError
 from tacit.grading import grade
-from tacit.grading.number import read_number
+from tacit.graders.number import read_number
 from tacit.tasks import find_benchmark, load_tasks
 from tacit.tasks.source import Row, locate, read_rows
 from tacit.types import Grade, Task
@@ -98,7 +98,7 @@ def rewritten(tasks: Sequence[Task], _: Sequence[Row]) -> list[str]:
 def _rewritten(answer: str) -> str:
     import sympy
 
-    from tacit.grading.symbolic import parse
+    from tacit.graders.symbolic import parse
 
     if number := read_number(answer):
         top, bottom = number.value.as_integer_ratio()

@@ -30,6 +30,7 @@ CORE = (
 )
 RINGS = (
     "plan",
+    "graders",
     "benchmarks",
     "api",
     "fast",

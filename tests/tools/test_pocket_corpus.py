@@ -85,9 +85,9 @@ def test_the_parts_that_the_pocket_model_knows_are_learnt() -> None:
     """Those that there were when it was made; a new one has no need to be among them."""
     systems = "\n".join(d.messages[0].content for d in some(4000))
     for part in (
-        "solver", "reviser", "hinter", "critic", "debater", "guide", "speaker", "answerer", "refiner",
-        "self_critic", "abstracter", "role_picker", "expert", "diversifier", "selector", "evolver",
-        "integrator",
+        "solver", "reviser", "hinter", "critic", "debater", "guide", "speaker", "answerer",
+        "refiner", "self_critic", "abstracter", "role_picker", "expert", "diversifier", "selector",
+        "evolver", "integrator",
     ):  # fmt: skip
         told = re.escape(prompts.fill(prompts.PARTS[part], instruction=INSTRUCTION, agent="AGENT"))
         assert re.search(told.replace("AGENT", r"\w+ \d"), systems), part

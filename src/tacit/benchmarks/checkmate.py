@@ -17,7 +17,7 @@ import chess
 
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
 from tacit.errors import GradingError
-from tacit.grading.final_answer import closed, denied, last_boxed
+from tacit.graders.final_answer import closed, denied, last_boxed
 from tacit.tasks.source import Row
 from tacit.types import Grade, Task
 

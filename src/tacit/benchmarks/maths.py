@@ -6,7 +6,7 @@ Answers are taken from the files as they are; the grader decides whether two ans
 from collections.abc import Callable
 
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split
-from tacit.grading.final_answer import last_boxed
+from tacit.graders.final_answer import last_boxed
 from tacit.tasks.source import Row
 
 

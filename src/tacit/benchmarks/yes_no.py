@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tacit.benchmarks.benchmark import Benchmark, Fields, Split, listed
-from tacit.grading.choice import YES_NO
+from tacit.graders.choice import YES_NO
 from tacit.tasks.source import Row
 
 

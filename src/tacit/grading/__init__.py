@@ -14,10 +14,10 @@ from tacit.types import Grade, Task
 __all__ = ["GRADERS", "Grader", "find_grader", "grade", "read_answer"]
 
 GRADERS: dict[str, str] = {
-    "math": "tacit.grading.math",
+    "math": "tacit.graders.math",
     "code": "tacit.sandbox.grader",
-    "choice": "tacit.grading.choice",
-    "span": "tacit.grading.span",
+    "choice": "tacit.graders.choice",
+    "span": "tacit.graders.span",
     "chess": "tacit.benchmarks.checkmate",
 }
 """The module with each grader's `grade` and `read`; imported when first used."""

@@ -10,12 +10,13 @@ from tacit.config import JudgeConfig
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
 from tacit.errors import GradingError, Overflow, PromptTooLong
 from tacit.grading import grade
-from tacit.grading.final_answer import final_answer
-from tacit.grading.number import read_number
+from tacit.registry import lookup
 from tacit.types import Call, ChatMessage, Grade, Message, Task
 
 Build = Callable[..., tuple[ChatMessage, ...]]
 TOP_MARK = 10
+READ_MARK = "tacit.graders.math:number_in"
+"""Reads a number as a solver's is read; a ring, so found by name."""
 ASK = f"Give a whole mark from 0 (useless) to {TOP_MARK} (perfect) within \\boxed{{}}."
 
 
@@ -82,7 +83,7 @@ class Judge:
 
 
 def _mark(text: str) -> float:
-    number = read_number(final_answer(text))
-    if number is None or not 0 <= number.value <= TOP_MARK:
+    mark: float | None = lookup("reader", READ_MARK, {})(text)
+    if mark is None or not 0 <= mark <= TOP_MARK:
         raise GradingError(f"the judge gave no mark from 0 to {TOP_MARK}: {text[:100]!r}")
-    return float(number.value)
+    return mark

@@ -17,8 +17,8 @@ from latex2sympy2_extended.sets import FiniteSet
 from math_verify import verify
 from sympy.core.relational import Relational
 
-from tacit.grading.latex import clean
-from tacit.grading.number import Number, rounds_to
+from tacit.graders.latex import clean
+from tacit.graders.number import Number, rounds_to
 
 AS_TEXT = "the reference is not a formula math-verify can read; it was compared as text"
 

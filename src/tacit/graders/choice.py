@@ -15,7 +15,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from tacit.errors import GradingError
-from tacit.grading.final_answer import closed, denied, last_boxed, marked
+from tacit.graders.final_answer import closed, denied, last_boxed, marked
 from tacit.types import Grade, Task
 
 YES_NO = ("yes", "no")

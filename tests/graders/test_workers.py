@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import GradingError
-from tacit.grading.workers import DeadlineExceeded, Workers
+from tacit.graders.workers import DeadlineExceeded, Workers
 
 ENDLESS = "sum(0 for _ in iter(int, 1))"
 
@@ -88,7 +88,7 @@ def test_math_helpers_never_import_torch() -> None:
     async def modules() -> bool:
         workers = Workers("builtins:eval", count=1)
         loaded = await workers.ask(
-            "[__import__('tacit.grading.symbolic'), 'torch' in __import__('sys').modules][1]", 60.0
+            "[__import__('tacit.graders.symbolic'), 'torch' in __import__('sys').modules][1]", 60.0
         )
         workers.close()
         return bool(loaded)
@@ -100,7 +100,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
     """`multiprocessing` would import it again in every helper."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import asyncio\nfrom tacit.grading.workers import Workers\nprint('once')\n"
+        "import asyncio\nfrom tacit.graders.workers import Workers\nprint('once')\n"
         "print(asyncio.run(Workers('builtins:eval', count=2).ask('6 * 7', 5.0)))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
@@ -109,7 +109,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
 
 PARENT = """
 import asyncio
-from tacit.grading.workers import Workers
+from tacit.graders.workers import Workers
 async def main():
     workers = Workers("builtins:eval", count=2)
     await asyncio.gather(*(workers.ask("__import__('time').sleep(0.2)", 5.0) for _ in range(2)))

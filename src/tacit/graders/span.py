@@ -10,7 +10,7 @@ import re
 import string
 from collections import Counter
 
-from tacit.grading.final_answer import closed, last_boxed
+from tacit.graders.final_answer import closed, last_boxed
 from tacit.types import Grade, Task
 
 _MARK = re.compile(r"\banswer\b[\s*]*(?:is\b[\s*]*:?|:)[\s*]*([^\n]+)", re.I)

@@ -5,7 +5,7 @@ time, so that a busy machine does not change a verdict, and the kernel enforces 
 itself, so that a helper dies even when its parent was killed. Not a sandbox: helpers run our own
 code. Not a `multiprocessing` pool: that would run the user's script again in every helper.
 
-`python -m tacit.grading.workers module:function` is a helper.
+`python -m tacit.graders.workers module:function` is a helper.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class _Crash(Exception):
 class Workers:
     """At most `count` helpers, started when first needed, usable from any event loop.
 
-    Example: await Workers("tacit.grading.symbolic:compare", count=4).ask(["1/2", "0.5"], 5.0)
+    Example: await Workers("tacit.graders.symbolic:compare", count=4).ask(["1/2", "0.5"], 5.0)
     """
 
     def __init__(self, function: str, count: int) -> None:
@@ -91,7 +91,7 @@ class _Helper:
 
     def __init__(self, function: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tacit.grading.workers", function],
+            [sys.executable, "-P", "-m", "tacit.graders.workers", function],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

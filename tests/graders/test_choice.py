@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.errors import GradingError
-from tacit.grading.choice import LETTERS, YES_NO, grade, read_choice
+from tacit.graders.choice import LETTERS, YES_NO, grade, read_choice
 from tacit.types import Task
 
 

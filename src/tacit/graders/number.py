@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from tacit.grading.latex import braced_fractions, spaced
+from tacit.graders.latex import braced_fractions, spaced
 
 ROUNDED_DIGITS = 6
 """A decimal may stand for a fraction that never ends (1/3) from this many significant digits on."""

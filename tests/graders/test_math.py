@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tacit.errors import GradingError
+from tacit.graders.final_answer import boxes, final_answer
+from tacit.graders.latex import clean, flat, parts
+from tacit.graders.math import decide, grade
+from tacit.graders.number import read_number
 from tacit.grading import read_answer
-from tacit.grading.final_answer import boxes, final_answer
-from tacit.grading.latex import clean, flat, parts
-from tacit.grading.math import decide, grade
-from tacit.grading.number import read_number
 from tacit.types import Task
 
 

@@ -13,10 +13,10 @@ import re
 from functools import cache, lru_cache
 
 from tacit.errors import GradingError
-from tacit.grading.final_answer import final_answer
-from tacit.grading.latex import flat, parts
-from tacit.grading.number import read_number, same_number
-from tacit.grading.workers import DeadlineExceeded, Workers
+from tacit.graders.final_answer import final_answer
+from tacit.graders.latex import flat, parts
+from tacit.graders.number import read_number, same_number
+from tacit.graders.workers import DeadlineExceeded, Workers
 from tacit.types import Grade, Task
 
 DEADLINE_S = 5.0
@@ -38,6 +38,12 @@ async def grade(task: Task, text: str) -> Grade:
     if right is None:
         right, note = await _compare(task.answer, answer)
     return Grade(reward=float(right), right=right, answer=answer, note=note)
+
+
+def number_in(text: str) -> float | None:
+    """The number that a text gives as its answer."""
+    number = read_number(final_answer(text))
+    return None if number is None else float(number.value)
 
 
 def read(task: Task, text: str) -> str:
@@ -85,7 +91,7 @@ async def _compare(reference: str, answer: str) -> tuple[bool, str]:
 
 @cache
 def _workers() -> Workers:
-    return Workers("tacit.grading.symbolic:compare", min(WORKERS, os.cpu_count() or 1))
+    return Workers("tacit.graders.symbolic:compare", min(WORKERS, os.cpu_count() or 1))
 
 
 @lru_cache(maxsize=8192)
