@@ -46,6 +46,10 @@ RINGS = (
 ORDER = (*CORE, *RINGS)
 """No module imports one further down, not even inside a function."""
 
+CORE_LINES, PACKAGE_LINES, RING_LINES = 14_000, 27_500, 3_000
+"""Most lines of the core, of all and of one ring, blank ones and docstrings included. Whoever adds
+some takes others away, or says in the commit why there must be more."""
+
 HEAVY = (
     "torch",
     "transformers",
@@ -119,6 +123,18 @@ def test_the_order_would_notice() -> None:
 def test_nothing_in_the_order_is_out_of_date() -> None:
     there = {unit_of(module_of(path)) for path in FILES}
     assert {*FREE, *ORDER} <= there
+
+
+def test_the_core_can_be_read_in_a_few_afternoons_and_a_ring_in_one() -> None:
+    lines: dict[str, int] = {}
+    for path in FILES:
+        unit = unit_of(module_of(path))
+        whole = (SOURCE / path).read_text(encoding="utf-8").splitlines()
+        lines[unit] = lines.get(unit, 0) + len(whole)
+    rings = {ring: lines[ring] for ring in RINGS}
+    assert max(rings.values()) <= RING_LINES, rings
+    assert sum(lines.values()) - sum(rings.values()) <= CORE_LINES
+    assert sum(lines.values()) <= PACKAGE_LINES
 
 
 @pytest.mark.parametrize(
