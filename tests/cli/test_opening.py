@@ -98,7 +98,7 @@ def test_a_topologys_own_temperature_counts_unless_an_agent_has_one() -> None:
 
 def test_a_team_cannot_be_called_what_anothers_plays_are() -> None:
     solo = {"topology": "solo", "agents": {"actor": {}}}
-    for name in ("a without helpers", "a made to speak", "a weights alone"):
+    for name in ("a without helpers", "a made to speak", "a weights alone", "a reworded"):
         whole = parse_config({"teams": {"a": solo, name: solo}})
         with pytest.raises(ConfigError, match=rf"`{name}`.*rename it"):
             teams_of(whole)

@@ -252,7 +252,7 @@ def test_other_plays_stand_below_the_teams_own_and_fit_80_columns() -> None:
     assert talk_table([told]) is None, "nothing to set it beside"
     above = Estimate(1.0, -1.0, 1.0)
     quiet = Play(accuracy=0.4, messages=0.0, generated=1200.0, read=43210.0, above=above)
-    names = ("silent", "speaking", "gate", "alone")
+    names = ("silent", "speaking", "gate", "alone", "reworded")
     lines = printed(talk_table([plain, replace(told, talk=talk(**dict.fromkeys(names, quiet)))]))
     (row,) = [line for line in lines.splitlines() if "all silent" in line]
     assert row.split() == ["all", "silent", "40.0", "+100.0", "[-100.0,", "+100.0]", "0.00",

@@ -12,11 +12,11 @@ from tacit.config.file import parse_config
 from tacit.engine.base import Request
 from tacit.evaluation.talk import Chosen, above_gate, auc, choosing, talk_of
 from tacit.evaluation.teams import Measured, Measurement
-from tacit.evaluation.variants import trained_alone
+from tacit.evaluation.variants import REWORD, reworded, trained_alone
 from tacit.run.folder import RunFolder
 from tacit.run.opening import Variants
-from tacit.types import Call, Choice, Episode, Grade, Stop, Task, Usage
-from tests.helpers.scripted_teams import SILENT, scripted
+from tacit.types import Call, Choice, Episode, Grade, Stop, Task, ToolCall, Usage
+from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, user
 
 SETTINGS = EvaluationConfig(resamples=2000)
 
@@ -116,7 +116,25 @@ def test_plays_side_by_side_by_hand() -> None:
     }  # fmt: skip
     assert talk.choosing is not None and talk.choosing.auc == 1.0
     assert talk.choosing_by_agent == {"hinter": talk.choosing}
+    assert talk.kept is None
     json.dumps(asdict(talk), allow_nan=False)
+
+
+def test_what_is_kept_in_other_words_is_a_share_of_the_gain() -> None:
+    told = talk_of(OWN, {"silent": SILENTLY, "reworded": LOUDLY}, SETTINGS)
+    assert told is not None and told.kept == 0.0, "as good as silence"
+    assert (told := talk_of(OWN, {"silent": SILENTLY, "reworded": OWN}, SETTINGS)) is not None
+    assert told.kept == 1.0
+    assert (told := talk_of(OWN, {"silent": OWN, "reworded": OWN}, SETTINGS)) is not None
+    assert told.kept is None, "nothing was gained"
+
+
+def test_whoever_calls_a_tool_first_has_chosen_to_speak() -> None:
+    looking = replace(call("hinter"), tool_calls=(ToolCall("lookup"),))
+    own = [episode("a", True, looking, call("hinter", free=False), needed=True)]
+    talk = talk_of(own, {}, SETTINGS)
+    assert talk is not None and talk.plays["free"].messages == 1 and talk.rate == 1
+    assert talk.choosing is not None and talk.choosing.recall == 1
 
 
 def test_only_tasks_that_every_play_has_a_grade_for_count() -> None:
@@ -195,7 +213,7 @@ async def test_where_speech_cannot_be_forced_the_rest_is_still_measured(tmp_path
     assert talk is not None and talk.missing == why and list(talk.plays) == ["free", "silent"]
 
 
-def test_trained_weights_take_the_actors_place_only_on_its_own_model() -> None:
+async def test_trained_weights_take_the_actors_place_only_on_its_own_model() -> None:
     roster = scripted(
         "hint_actor",
         {"hinter": ["a"], "actor": ["b"]},
@@ -213,3 +231,25 @@ def test_trained_weights_take_the_actors_place_only_on_its_own_model() -> None:
     assert one.engine is hinter.engine and one.name == "actor" and not one.may_be_silent
     assert (one.config.max_tokens, one.form) == (7, "role_last")
     assert trained_alone(roster, {"hinter", "actor"}) is None, "nobody is left to answer"
+    asker = replace(actor, name="asker", role="asker")
+    other = trained_alone(replace(roster, agents=(hinter, asker)), {"hinter"})
+    assert other is not None
+    played = await play(other, replace(TASK, views={"asker": "only its own"}))
+    assert [call.agent for call in played.calls] == ["asker"]
+    assert "only its own" in user(played.calls[0]), "with the view of the one it stands for"
+
+
+async def test_messages_are_reworded_before_they_are_read_and_silence_is_not() -> None:
+    def actor(request: Request) -> str:
+        asked = request.messages[-1].content
+        return "HALF OF 84" if asked.startswith(REWORD) else "42"
+
+    for hint, heard in (("it is 42", True), (SILENT, False)):
+        roster = scripted("hint_actor", {"hinter": [hint], "actor": actor})
+        other = reworded(roster, {"hinter"})
+        assert other is not None
+        one = await play(other, TASK)
+        assert [call.agent for call in one.calls] == ["hinter", "actor"], "rewording is not charged"
+        assert one.calls[0].text == hint and "it is 42" not in user(one.calls[1])
+        assert ("HALF OF 84" in user(one.calls[1])) is heard
+    assert reworded(roster, {"hinter", "actor"}) is None, "nobody is frozen"

@@ -227,13 +227,14 @@ PLAYS = {
     "speaking": "made to speak",
     "gate": "random gate",
     "alone": "trained, alone",
+    "reworded": "reworded",
 }
 """What the plays of a talk are called."""
 TALK = ["played", "accuracy\n%", "as it is, above it\n[interval]", "messages", "said", "read"]
 OTHERWISE = "What talk is worth: the same tasks played otherwise"
 TALK_LEGEND = (
     "messages: of those who may be silent. random gate: speaks as often as the team, but by "
-    "chance. trained, alone: the trained weights in the Actor's place, without help."
+    "chance. trained, alone: the trained weights give the answer, without help."
 )
 
 
@@ -281,6 +282,10 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
         if one.talk:
             facts += [f"{PLAYS[name]} not played: {why}" for name, why in one.talk.missing.items()]
             facts += [_choosing(one.talk.choosing)] if one.talk.choosing else []
+            if one.talk.kept is not None:
+                facts.append(
+                    f"reworded, {percent(one.talk.kept)} % of the gain over silence is left"
+                )
         if one.overflowed:
             some = "episode" if one.overflowed == 1 else "episodes"
             facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")

@@ -182,6 +182,8 @@ class EvaluationConfig(Section):
     talk: bool | None = None
     """Also play them with whoever may be silent made to speak, and with the trained weights alone;
     default where the tasks have private views or know who should speak."""
+    reworded: bool = False
+    """With `talk`: also with every message reworded by a frozen agent's model."""
     confidence: Share = 0.95
     resamples: PositiveInt = 10_000
 

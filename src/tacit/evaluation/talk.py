@@ -6,7 +6,7 @@ speaks, everybody who may be silent must speak, and what else `Talk.plays` names
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -63,11 +63,14 @@ class Talk:
     tasks: int
     plays: dict[str, Play]
     """`free`: the team as it is. `silent`: helpers left out. `speaking`: whoever may be silent is
-    made to speak. `gate`: see `above_gate`. `alone`: the trained weights answer by themselves."""
+    made to speak. `gate`: see `above_gate`. `alone`: the trained weights answer by themselves.
+    `reworded`: a frozen model says every message in other words."""
     rate: float | None
     """Share of the choices in which an agent spoke."""
     share_of_speaking: dict[str, float] = field(default_factory=dict)
     """The team's messages and tokens, as shares of those of `speaking`."""
+    kept: float | None = None
+    """Share of the gain over silence that is left in other words."""
     choosing: Choosing | None = None
     """Of all agents for which the tasks have a truth; then of each."""
     choosing_by_agent: dict[str, Choosing] = field(default_factory=dict)
@@ -90,7 +93,8 @@ def talk_of(
         return None
     rows = {name: np.array([table[task] for task in shared]) for name, table in tables.items()}
     free, plays = rows["free"], {"free": _play(rows["free"])}
-    rate = _rate(free.mean(axis=0)) if free[:, CHOICES].any() else None
+    asked = free[:, CHOICES].sum()
+    rate = float(free[:, SPOKEN].sum() / asked) if asked else None
     many, sure = settings.resamples, settings.confidence
     for name in others:
         by = list(free[:, RIGHT] - rows[name][:, RIGHT])
@@ -105,6 +109,7 @@ def talk_of(
         plays=plays,
         rate=rate,
         share_of_speaking=_shares(plays),
+        kept=_kept(plays),
         choosing=choosing(choices) if choices else None,
         choosing_by_agent={a: choosing([c for c in choices if c.agent == a]) for a in agents},
         missing=dict(missing or {}),
@@ -120,8 +125,7 @@ def above_gate(
     Every resample of tasks has its own q. Where several agents choose, the gate opens for all or
     for none, since other mixtures were not played.
     """
-    columns = [free[:, RIGHT], free[:, SPOKEN], free[:, CHOICES], silent[:, RIGHT]]
-    columns.append(speaking[:, RIGHT])
+    columns = [*free[:, [RIGHT, SPOKEN, CHOICES]].T, silent[:, RIGHT], speaking[:, RIGHT]]
     drawn = [resampled_means(column, resamples) for column in columns]
 
     def above(means: Sequence[Numbers]) -> Numbers:
@@ -183,7 +187,7 @@ def _choices(episodes: Iterable[Episode]) -> Iterator[Chosen]:
             odds = [c.silence_logprob for c in calls if c.silence_logprob is not None]
             least = min(odds) if odds and len(odds) == len(calls) else None
             if calls:
-                yield Chosen(agent, needed, any(call.is_turn for call in calls), least)
+                yield Chosen(agent, needed, not all(call.withheld for call in calls), least)
 
 
 def _table(episodes: Iterable[Episode]) -> dict[str, Numbers]:
@@ -192,7 +196,7 @@ def _table(episodes: Iterable[Episode]) -> dict[str, Numbers]:
     for episode in episodes:
         free = [call for call in episode.calls if call.may_be_silent]
         if episode.grade:
-            said, usage = sum(call.is_turn for call in free), episode.usage
+            said, usage = sum(not call.withheld for call in free), episode.usage
             row = (episode.grade.right, said, len(free), usage.generated, usage.prompt)
             rows[episode.task_id].append(row)
     return {task: np.mean(np.array(mine, np.float64), axis=0) for task, mine in rows.items()}
@@ -203,20 +207,18 @@ def _play(rows: Numbers, above: Estimate | None = None) -> Play:
     return Play(accuracy=right, messages=said, generated=generated, read=read, above=above)
 
 
-def _rate(means: Numbers) -> float:
-    return float(means[SPOKEN] / means[CHOICES])
-
-
 def _shares(plays: Mapping[str, Play]) -> dict[str, float]:
     if "speaking" not in plays:
         return {}
-    free, most = plays["free"], plays["speaking"]
-    pairs = {
-        "messages": (free.messages, most.messages),
-        "generated": (free.generated, most.generated),
-        "read": (free.read, most.read),
-    }
-    return {name: mine / all_of_it for name, (mine, all_of_it) in pairs.items() if all_of_it}
+    mine, most = asdict(plays["free"]), asdict(plays["speaking"])
+    return {n: mine[n] / most[n] for n in ("messages", "generated", "read") if most[n]}
+
+
+def _kept(plays: Mapping[str, Play]) -> float | None:
+    if not {"silent", "reworded"} <= plays.keys():
+        return None
+    silent, free = plays["silent"].accuracy, plays["free"].accuracy
+    return (plays["reworded"].accuracy - silent) / (free - silent) if free > silent else None
 
 
 def _share(flags: Iterable[bool]) -> float | None:

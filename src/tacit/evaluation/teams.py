@@ -8,10 +8,10 @@ from tacit.config import Config
 from tacit.economy.ledger import PriceTable
 from tacit.evaluation.measure import Summary, compare, evaluate_team, frontier, summarise
 from tacit.evaluation.statistics import Paired
-from tacit.evaluation.variants import trained_alone
+from tacit.evaluation.variants import reworded, trained_alone
 from tacit.grading import Grader, grade
 from tacit.rollout.play import NO_CAP, Cap
-from tacit.run.folder import ALONE, SPEAKING, WITHOUT, RunFolder
+from tacit.run.folder import ALONE, REWORDED, SPEAKING, WITHOUT, RunFolder
 from tacit.run.opening import Variants
 from tacit.team.roster import Roster
 from tacit.types import Episode, Task
@@ -75,6 +75,9 @@ class Measurement:
             )
         if "silent" not in variants.missing and (alone := trained_alone(roster, speakers)):
             found["alone"] = await self._play(f"{name}{ALONE}", alone, samples=1)
+        if speakers and settings.reworded and (other := reworded(roster, speakers)):
+            title, samples = f"{name}{REWORDED}", settings.samples
+            found["reworded"] = await self._play(title, other, samples=samples)
         return found
 
     async def _play(

@@ -1,25 +1,79 @@
 """Other rosters for the same tasks, which a team's talk is measured against."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tacit.config import TeamConfig
-from tacit.team.roster import Roster, build_roster
+from tacit.engine.base import Engine, Request, Sampling, derive_seed
+from tacit.team.roster import Roster, find_topology
+from tacit.team.team import Seat, Setting, Team
+from tacit.types import Call, ChatMessage, Message, Task
+
+REWORD = (
+    "Say the following in other words. Keep every fact and every number, and add nothing. "
+    "Reply with the new wording only.\n\n"
+)
 
 
 def trained_alone(roster: Roster, speakers: Collection[str]) -> Roster | None:
-    """The speakers' trained weights in the Actor's place, with its prompt and view, and no help.
+    """The speakers' trained weights in the place of the one agent that answers, without help.
 
-    None if no speaker is trained, or not on the Actor's model.
+    It keeps its prompt and view. None if no speaker is trained, or not on that agent's model.
     """
     rest = [agent for agent in roster.agents if agent.role not in speakers]
     engines = [agent.engine for agent in roster.agents if agent.role in speakers]
     trained = next((engine for engine in engines if engine.policy), None)
-    if [agent.role for agent in rest] != ["actor"] or trained is None:
+    if len(rest) != 1 or trained is None or trained.model != rest[0].engine.model:
         return None
-    (actor,) = rest
-    if trained.model != actor.engine.model:
+    solo = find_topology("solo")
+    agent = replace(rest[0], role="actor", engine=trained, part=solo.roles["actor"].part)
+    return Roster(agents=(agent,), topology=solo)
+
+
+def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
+    """The same team, but a frozen agent's model rewords what speakers say; None if none is frozen.
+
+    The calls are recorded in the first wording. Not for programs of others, which ask by HTTP.
+    """
+    others = [agent.engine for agent in roster.agents if agent.role not in speakers]
+    frozen = next((engine for engine in others if not engine.policy), None)
+    if frozen is None:
         return None
-    team = TeamConfig.model_validate(
-        {"topology": "solo", "agents": {"actor": actor.config}, "prompts": actor.form}
-    )
-    return build_roster(team, {"actor": trained})
+    agents, topology, options = roster.agents, roster.topology, roster.options
+    return _Rewording(agents=agents, topology=topology, options=options, by=frozen, of=speakers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rewording(Roster):
+    by: Engine
+    of: Collection[str]
+
+    def seat(
+        self, task: Task, setting: Setting, on_call: Callable[[Call], None] | None = None
+    ) -> Team:
+        team = Roster.seat(self, task, setting, on_call)
+        team.seats = [
+            _RewordedSeat(seat.agent, team, self.by) if seat.agent.role in self.of else seat
+            for seat in team.seats
+        ]
+        return team
+
+
+@dataclass(frozen=True)
+class _RewordedSeat(Seat):
+    by: Engine
+
+    async def ask(self, *args: Any, **how: Any) -> Message:
+        said = await Seat.ask(self, *args, **how)
+        if not said.text:
+            return said
+        messages = (ChatMessage("user", f"{REWORD}{said.text}"),)
+        done = await self.by.generate(
+            Request(
+                messages=messages,
+                prompt_ids=self.by.encode(messages),
+                sampling=Sampling(max_tokens=2 * self.agent.config.max_tokens),
+                seed=derive_seed(self.team.setting.seed, self.team.task.id, said.text),
+            )
+        )
+        return replace(said, text=done.text)

@@ -30,9 +30,9 @@ EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 
 WITHOUT = " without helpers"
 """Appended to a team's name for its plays without the helpers."""
-SPEAKING, ALONE = " made to speak", " weights alone"
+SPEAKING, ALONE, REWORDED = " made to speak", " weights alone", " reworded"
 """And for the other plays that its talk is measured against; see evaluation/talk.py."""
-VARIANTS = (WITHOUT, SPEAKING, ALONE)
+VARIANTS = (WITHOUT, SPEAKING, ALONE, REWORDED)
 LOCK = ".lock"
 HISTORY = "started.jsonl"
 LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}

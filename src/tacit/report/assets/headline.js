@@ -293,7 +293,8 @@ const OTHERWISE = [
   ["silent", "all silent", "the helpers left out"],
   ["speaking", "made to speak", "whoever may be silent must speak"],
   ["gate", "random gate", "speaks as often as the team, but by chance"],
-  ["alone", "weights alone", "the trained weights in the Actor's place, without help"],
+  ["alone", "weights alone", "the trained weights in the place of the agent that answers, without help"],
+  ["reworded", "reworded", "a frozen model says every message in other words"],
 ];
 
 function talkTable(runs) {
