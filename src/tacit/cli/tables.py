@@ -1,5 +1,6 @@
 """Tables, progress bars and conversations in the terminal."""
 
+import itertools
 import json
 import sys
 import time
@@ -28,7 +29,7 @@ from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.evaluation.talk import Choosing
 from tacit.run.folder import RunFolder
-from tacit.types import Call, Episode, Grade
+from tacit.types import Call, ChatMessage, Episode, Grade
 
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
@@ -197,6 +198,7 @@ def _columns(summaries: Sequence[Summary]) -> list[str]:
 
 
 def agents_table(summaries: Sequence[Summary]) -> Grid:
+    tools = any(agent.tool_calls for one in summaries for agent in one.agents)
     rows: list[Sequence[str] | str] = []
     for one in summaries:
         rows.append(one.team)
@@ -209,15 +211,19 @@ def agents_table(summaries: Sequence[Summary]) -> Grid:
                     f"{agent.generated:.1f}",
                     f"{agent.prompt:.0f}",
                     f"{agent.cached:.0f}",
+                    *([f"{agent.tool_calls:.2f}", f"{agent.observed:.0f}"] if tools else []),
                     percent(agent.silence if agent.choices else None),
                 ]
             )
+    told = ["tools", "told"] if tools else []
+    called = " tools: calls of them; told: the part of read that they said." if tools else ""
     return Grid(
-        ["agent", "model", "calls", "said", "read", "cached", "silent %"],
+        ["agent", "model", "calls", "said", "read", "cached", *told, "silent %"],
         rows,
         names=2,
         title="Tokens per episode, by agent",
-        legend="cached: the part of read that was computed before. silent: as above; – must speak.",
+        legend=f"cached: the part of read that was computed before.{called} "
+        "silent: as above; – must speak.",
     )
 
 
@@ -444,10 +450,23 @@ def show_views(views: Mapping[str, str]) -> None:
 
 
 def show_call(call: Call) -> None:
-    """Print one message of a conversation."""
+    """Print one message of a conversation, after what tools told its agent."""
+    for observed in _new_observations(call):
+        tool = observed.tool_calls[0].name
+        told = Text.assemble((tool, "bold magenta"), (" told ", "dim"), call.agent, "  ")
+        out.print(told + Text(observed.content))
     said = ("silent", "dim") if call.silent else call.text
-    tokens = (f" ({call.usage.generated} tokens)  ", "dim")
+    if call.tool_calls and not call.text.strip():
+        said = "\n".join(f"{one.name}({one.arguments})" for one in call.tool_calls)
+    calls = " calls tools" if call.tool_calls else ""
+    tokens = (f" ({call.usage.generated} tokens){calls}  ", "dim")
     out.print(Text.assemble((call.agent, "bold cyan"), tokens, said))
+
+
+def _new_observations(call: Call) -> list[ChatMessage]:
+    """What tools said since the agent's last call."""
+    last = list(itertools.takewhile(lambda one: one.role == "tool", reversed(call.messages)))
+    return last[::-1]
 
 
 def show_played(episode: Episode, reference: str | None) -> None:
@@ -457,7 +476,8 @@ def show_played(episode: Episode, reference: str | None) -> None:
     if reference is not None and episode.grade:
         _show_grade(episode.grade, reference)
     usage = episode.usage
-    out.print(f"{usage.generated} tokens generated, {usage.prompt} read", style="dim")
+    told = f" ({usage.observed} of them from tools)" if usage.observed else ""
+    out.print(f"{usage.generated} tokens generated, {usage.prompt} read{told}", style="dim")
 
 
 def _show_grade(grade: Grade, reference: str) -> None:

@@ -15,6 +15,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    PrivateAttr,
     field_validator,
     model_validator,
 )
@@ -170,6 +171,12 @@ class TeamConfig(Section):
     prompts: Literal["tagged", "role_last", "published"] = "tagged"
     options: dict[str, Any] = {}
     """The topology's own: rounds, samples, shape."""
+    _servers: dict[str, McpConfig] = PrivateAttr(default_factory=dict)
+
+    @property
+    def servers(self) -> dict[str, McpConfig]:
+        """The MCP servers of the config that the team is part of."""
+        return self._servers
 
 
 class EvaluationConfig(Section):
@@ -406,6 +413,12 @@ class Config(Section):
                     f"{place}.max_input_tokens: the tokens of an api model's prompt "
                     "cannot be counted here; leave it out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _teams_know_the_servers(self) -> "Config":
+        for team in self.all_teams.values():
+            team._servers.update(self.mcp)
         return self
 
     @property

@@ -41,6 +41,9 @@ class AgentSummary:
     """Share of those calls that were silent."""
     silence_by_level: dict[str, float]
     money: float | None
+    observed: float = 0.0
+    """Part of `prompt`: what tools said."""
+    tool_calls: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,8 @@ class Summary:
     agents: list[AgentSummary]
     talk: Talk | None = None
     """What its talk is worth, if that was measured or the tasks know who should speak."""
+    observed: float = 0.0
+    """Part of `read`: what tools said."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -180,7 +185,7 @@ def summarise(
     choices = sum(row.choices for row in rows)
     references = {task.id: task for task in tasks}
     several = settings.samples > 1
-    chose = [(episode, not all(call.is_turn for call in episode.calls)) for episode in done]
+    chose = [(episode, any(call.withheld for call in episode.calls)) for episode in done]
     return Summary(
         team=name,
         tasks=len(by_task),
@@ -199,7 +204,7 @@ def summarise(
         generated_per_solved=usage.generated / solved if solved else None,
         path_tokens=fmean(episode.path_tokens for episode in done) if done else 0.0,
         path_seconds=fmean(episode.seconds for episode in done) if done else 0.0,
-        silence=sum(row.calls - row.turns for row in rows) / choices if choices else None,
+        silence=sum(row.withheld for row in rows) / choices if choices else None,
         silent_accuracy=_share_right(episode for episode, silent in chose if silent),
         spoken_accuracy=_share_right(episode for episode, silent in chose if not silent),
         leaks=_leaks(done, references),
@@ -208,6 +213,7 @@ def summarise(
         money_per_solved=money / solved if money is not None and solved else None,
         agents=_agents(done, rows),
         talk=talk_of(done, others or {}, settings, missing),
+        observed=usage.observed / max(1, len(done)),
     )
 
 
@@ -341,6 +347,8 @@ def _agents(episodes: Sequence[Episode], rows: Sequence[LedgerRow]) -> list[Agen
             silence=row.silence,
             silence_by_level={lv: s[row.agent] for lv, s in quiet.items() if row.agent in s},
             money=None if row.money is None else row.money / n,
+            observed=row.usage.observed / n,
+            tool_calls=row.tool_calls / n,
         )
         for row in rows
     ]

@@ -59,9 +59,11 @@ class Credit:
         assert episode.grade is not None
         return EpisodeCost(
             reward=episode.grade.reward,
-            tokens=episode.usage.generated,
+            tokens=episode.usage.spent,
             turns=episode.turns,
-            repetition=repetition([call.text for call in episode.calls if not call.silent]),
+            repetition=repetition(
+                [c.text for c in episode.calls if not (c.silent or c.tool_calls)]
+            ),
             money=self.money(episode),
             user={name: part(episode) for name, part in self.user_parts.items()},
         )

@@ -261,7 +261,7 @@ class Trainer:
         turns = [episode.turns for episode in episodes if episode.grade]
         numbers = {
             "eval/accuracy": summary.accuracy.mean,
-            "eval/tokens": summary.generated.mean,
+            "eval/tokens": summary.generated.mean + summary.observed,
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
         self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})

@@ -61,10 +61,13 @@ def _calls(episodes: Iterable[Episode]) -> list[Call]:
 
 
 def _tokens(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Generated tokens by agent, and what its tools told it."""
     tokens: Counter[str] = Counter()
     for call in _calls(episodes):
-        tokens[call.agent] += call.usage.generated
-    return {f"tokens/{agent}": total / len(episodes) for agent, total in tokens.items()}
+        tokens[f"tokens/{call.agent}"] += call.usage.generated
+        if call.usage.observed:
+            tokens[f"observed/{call.agent}"] += call.usage.observed
+    return {name: total / len(episodes) for name, total in tokens.items()}
 
 
 def _silence(groups: Sequence[Group]) -> dict[str, float]:

@@ -159,7 +159,7 @@ def talk_left(
     """
     if budget is None or not spoken or not quiet:
         return 1.0
-    now, least = (fmean(e.usage.generated for e in some) for some in (spoken, quiet))
+    now, least = (fmean(e.usage.spent for e in some) for some in (spoken, quiet))
     if now <= max(budget, least):
         return 1.0
     end = max(0.0, (budget - least) / (now - least))

@@ -146,7 +146,7 @@ class Player:
 
 def _frozen_tokens(episode: Episode) -> int:
     """Trained agents are left out: they may learn to be brief."""
-    return sum(call.usage.generated for call in episode.calls if not call.policy)
+    return sum(call.usage.spent for call in episode.calls if not call.policy)
 
 
 def check_budget(name: str, budget: float, fixed_cost: float) -> None:

@@ -61,7 +61,7 @@ class Metrics:
         for call in answer.calls:
             self._calls.labels(call.agent).inc()
             self._silent.labels(call.agent).inc(call.silent)
-            for kind in ("prompt", "generated"):
+            for kind in ("prompt", "generated", "observed"):
                 self._tokens.labels(call.agent, call.model, kind).inc(getattr(call.usage, kind))
 
     def text(self) -> bytes:

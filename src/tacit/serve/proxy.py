@@ -49,7 +49,7 @@ def with_foreign_actor(team: TeamConfig) -> TeamConfig:
         raise ConfigError(f"--actor-url: the team ({team.topology}) has no `{ACTOR}` to stand for")
     if len(team.agents) == 1:
         raise ConfigError(f"--actor-url: the team ({team.topology}) has nobody to help the Actor")
-    actor = team.agents[ACTOR].model_copy(update={"system": None, "silent": False})
+    actor = team.agents[ACTOR].model_copy(update={"system": None, "silent": False, "tools": []})
     return team.model_copy(update={"agents": {**team.agents, ACTOR: actor}})
 
 

@@ -8,7 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -193,10 +193,14 @@ def account(calls: Sequence[Call]) -> Json:
         "conversation": [
             {name: getattr(call, name) for name in said}
             | {"finish_reason": FINISH[call.stop], "usage": usage_json(call.usage)}
+            | ({"tool_calls": [asdict(one) for one in call.tool_calls]} if call.tool_calls else {})
+            | ({"observed_tokens": call.usage.observed} if call.usage.observed else {})
             for call in calls
         ],
         "ledger": [
-            {name: getattr(row, name) for name in spent} | {"usage": usage_json(row.usage)}
+            {name: getattr(row, name) for name in spent}
+            | {"usage": usage_json(row.usage)}
+            | ({"observed_tokens": row.usage.observed} if row.usage.observed else {})
             for row in ledger([Episode(task_id="", sample=0, calls=tuple(calls))])
         ],
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import McpConfig, TeamConfig
+from tacit.config import TeamConfig
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, TacitError, TopologyError
 from tacit.registry import did_you_mean, lookup
@@ -19,7 +19,6 @@ from tacit.team.tools import open_toolbox
 from tacit.types import Call, Message, Task
 
 Play = Callable[..., Awaitable[Message]]
-NO_SERVERS: Mapping[str, McpConfig] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +98,7 @@ def find_topology(name: str) -> Topology:
     return Topology(play=found, roles={})
 
 
-def check_team(
-    config: TeamConfig, place: str = "team", mcp: Mapping[str, McpConfig] = NO_SERVERS
-) -> Topology:
+def check_team(config: TeamConfig, place: str = "team") -> Topology:
     """Check a team's config as far as that needs no model; returns its topology."""
     topology = find_topology(config.topology)
     _check_roles(config, topology, place)
@@ -109,7 +106,7 @@ def check_team(
     topology.check(config)
     for name, agent in config.agents.items():
         if agent.tools:
-            open_toolbox(agent, mcp, f"{place}.agents.{name}")
+            open_toolbox(agent, config.servers, f"{place}.agents.{name}")
     return topology
 
 
@@ -168,17 +165,9 @@ def has_role(agent: str, role: str) -> bool:
     return agent == role or (agent.startswith(f"{role} ") and agent[len(role) + 1 :].isdigit())
 
 
-def build_roster(
-    config: TeamConfig,
-    engines: Mapping[str, Engine],
-    place: str = "team",
-    mcp: Mapping[str, McpConfig] = NO_SERVERS,
-) -> Roster:
-    """The agents of a team. `engines` maps each role to the engine that speaks for it.
-
-    `mcp`: the servers whose tools agents may have.
-    """
-    topology = check_team(config, place, mcp)
+def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:
+    """The agents of a team. `engines` maps each role to the engine that speaks for it."""
+    topology = check_team(config, place)
     agents = []
     for name, agent in config.agents.items():
         role = topology.roles.get(name) or Role(part=_own_part(name, config))
@@ -192,7 +181,7 @@ def build_roster(
                 may_be_silent=may_be_silent(config, name),
                 temperature=role.temperature,
                 form=config.prompts,
-                toolbox=open_toolbox(agent, mcp, place) if agent.tools else None,
+                toolbox=open_toolbox(agent, config.servers, place) if agent.tools else None,
             )
             for agent_name in agent_names(name, agent.count)
         ]
