@@ -315,18 +315,6 @@ def test_an_unknown_grader_is_told_with_its_task_before_anything_is_shown(here: 
     assert refused(here, "eval", "mine.yaml", "tasks.name=graded.jsonl").startswith(said)
 
 
-def test_arms_with_two_silent_helpers_are_refused_before_a_model_loads(here: Path) -> None:
-    helper = "{trained: true, silent: true, model: absent}"
-    team = (
-        f"team={{topology: 'own:play', agents: {{left: {helper}, right: {helper}, actor: {{}}}}}}"
-    )
-    told = refused(
-        here, "train", "mine.yaml", team, "train_tasks={name: arithmetic}",
-        "models.absent.path=/nowhere/at/all",
-    )  # fmt: skip
-    assert told.startswith("silence.exploration: `arms` needs a team with one choice to speak")
-
-
 def test_topologies_are_listed_with_their_roles(here: Path) -> None:
     listed = tacit_(here, "tasks", "--topologies", COLUMNS="160").stdout
     assert "hint_actor" in listed and "hinter, actor" in listed
