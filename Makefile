@@ -40,7 +40,7 @@ integration: .venv/.integration
 	$(PYTEST) "$(NOT_HERE)" tests/integration
 
 soak: .venv/.dev
-	$(BIN)/pytest -m soak
+	TACIT_SOAK_RESULTS=benchmarks/results $(BIN)/pytest -m soak
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -1,7 +1,6 @@
 """Episodes through a proxy that breaks things: same rewards, no call paid twice, drops counted."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -21,8 +20,8 @@ from tacit.team.roster import build_roster
 from tacit.types import Episode, Usage
 from tests.helpers.faulty_proxy import FAULTS, FaultyProxy, rates
 from tests.helpers.loopback import Server, by_hash
+from tests.helpers.soaks import keep
 
-ROOT = Path(__file__).parents[2]
 TEAM = TeamConfig.model_validate(
     {"topology": "critic_actor", "agents": {"actor": {"model": "m"}, "critic": {"model": "m"}}}
 )
@@ -152,11 +151,9 @@ async def test_a_thousand_episodes(upstream: Server, tmp_path: Path) -> None:
         "what": "1,000 episodes of a critic team through a fault-injecting proxy: rewards, tokens "
         "and receipts equal to those without it; no episode dropped",
         "date": str(date.today()),
-        "command": "pytest -m soak tests/test_api_faults.py",
+        "command": "pytest -m soak tests/api/test_faults.py",
         "requests": sum(proxy.counts.values()),
         "done_to_them": dict(proxy.counts.most_common()),
         "equal": True,
     }
-    place = ROOT / "benchmarks" / "results" / "api_faults.json"
-    path = Path(os.environ.get("TACIT_SOAK_RESULT", place))
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep("api_faults.json", result)

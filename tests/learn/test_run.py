@@ -27,6 +27,7 @@ from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.learners import Learners
 from tacit.learn.loop import Trainer
 from tacit.run.folder import RunFolder
+from tests.helpers.soaks import keep
 from tests.helpers.training_runs import (
     after_lines,
     finish,
@@ -38,8 +39,6 @@ from tests.helpers.training_runs import (
     tiny_config,
     tree,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -282,17 +281,14 @@ def test_twenty_kills(here: Path, whole: Path) -> None:
         assert metrics(run) == metrics(whole), f"run {runs} differs after {resumed} kills"
     result = {
         "what": "kill -9 at random moments, resumed: metrics.jsonl equal to the undisturbed run's",
-        "command": f"TACIT_SOAK_SEED={seed} pytest -m soak tests/test_train.py",
+        "command": f"TACIT_SOAK_SEED={seed} pytest -m soak tests/learn/test_run.py",
         "kills": len(kills),
         "while_saving": sum(kill["half_saved"] for kill in kills),
         "runs": runs,
         "equal": True,
         "moments": kills,
     }
-    place = ROOT / "benchmarks" / "results" / "resume_soak.json"
-    path = Path(os.environ.get("TACIT_SOAK_RESULT", place))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep("resume_soak.json", result)
     assert result["while_saving"] > 0, "no kill hit a checkpoint; try another TACIT_SOAK_SEED"
 
 

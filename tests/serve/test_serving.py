@@ -22,9 +22,9 @@ from tacit.tasks import BENCHMARKS, answer_form, find_benchmark, load_tasks
 from tests.helpers.commands import tacit_
 from tests.helpers.load import Told, load
 from tests.helpers.serving import log_of, served
+from tests.helpers.soaks import keep
 from tests.helpers.training_runs import finish, start, tree
 
-ROOT = Path(__file__).parents[2]
 ASK = {"messages": [{"role": "user", "content": "What is 37 + 48 - 15?"}], "tacit": True}
 
 
@@ -200,5 +200,4 @@ def test_soak_64_streaming_clients_for_two_minutes(tmp_path: Path) -> None:
         "cores": os.cpu_count(),
         **found,
     }
-    place = ROOT / "benchmarks" / "results" / "serve_soak.json"
-    place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep("serve_soak.json", result)
