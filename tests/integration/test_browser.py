@@ -243,6 +243,29 @@ def test_who_knew_what_is_shown_beside_what_was_said(tab: Tab, tmp_path: Path) -
     assert tab.errors == []
 
 
+def test_what_a_tool_said_is_shown_as_that(tab: Tab, tmp_path: Path) -> None:
+    asked = {"name": "python", "arguments": '{"code": "2 + 2"}', "id": "1"}
+    first = call("actor", "", tool_calls=[asked])
+    last = call("actor", "It is four.", usage={"prompt": 50, "generated": 2, "observed": 13})
+    last["messages"] = [
+        *first["messages"],
+        {"role": "assistant", "content": "", "tool_calls": [asked]},
+        {"role": "tool", "content": "<b>4</b>", "tool_calls": [asked]},
+    ]
+    write(tmp_path, "config.json", tree())
+    write(tmp_path, "episodes/solo.jsonl", episode("t/1", [first, last], True))
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    page.locator(".row").first.click()
+    page.wait_for_selector(".said")
+    calls = page.locator(".said").all_inner_texts()
+    assert "calls python" in calls[0] and 'python({"code": "2 + 2"})' in calls[0]
+    assert "13 from tools" in calls[1] and "It is four." in calls[1]
+    observed = page.locator(".observed")
+    assert observed.count() == 1 and observed.locator("pre").inner_text() == "<b>4</b>"
+    assert observed.locator(".quiet").inner_text() == "python told it"
+    assert tab.fits() and tab.errors == []
+
+
 def test_what_talk_is_worth_is_a_table_where_it_was_measured(tab: Tab, tmp_path: Path) -> None:
     estimate = {"mean": 0.25, "low": -0.1, "high": 0.6}
     play = {"messages": 1, "generated": 10, "read": 40, "above": estimate}

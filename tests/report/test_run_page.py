@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tacit.report.episodes import PIECE
+from tacit.report.episodes import PIECE, Source
 from tacit.report.run_page import Run
 from tacit.run.folder import RunFolder
 from tests.helpers.report_runs import HOSTILE, call, episode, hostile_run, old_run, write
@@ -132,6 +132,28 @@ def test_a_piece_holds_the_whole_of_its_episodes(tmp_path: Path) -> None:
         "Be brief.",
         "What is 2 + 2?",
     ]
+
+
+def test_tool_calls_and_what_tools_said_are_told_apart_from_speech(tmp_path: Path) -> None:
+    """Older folders have neither, and are read by the other tests here."""
+    asked = {"name": "python", "arguments": "{}", "id": "call00001"}
+    first = call("actor", "let me see", tool_calls=[asked])
+    last = call("actor", "4", usage={"prompt": 50, "generated": 2, "observed": 13})
+    last["messages"] = [
+        *first["messages"],
+        {"role": "assistant", "content": "let me see", "tool_calls": [asked]},
+        {"role": "tool", "content": "<b>4</b>", "tool_calls": [asked]},
+    ]
+    write(tmp_path, "episodes/solo.jsonl", episode("t/1", [first, last], True))
+    source = Source(tmp_path / "episodes" / "solo.jsonl", 0, {})
+    source.refresh()
+    assert source.columns["turns"] == [1] and not source.flow.links
+    piece = json.loads(source.piece(0, {}))
+    one, two = piece["episodes"][0]["calls"]
+    assert one["tool_calls"] == [asked] and "tool_calls" not in two
+    role, place, tool = two["prompt"][-1]
+    assert (role, piece["texts"][place], tool) == ("tool", "<b>4</b>", "python")
+    assert two["usage"]["observed"] == 13
 
 
 def test_hostile_text_comes_through_as_it_is(tmp_path: Path) -> None:

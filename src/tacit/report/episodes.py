@@ -30,7 +30,7 @@ _OF_EPISODE = (
 )  # fmt: skip
 _OF_CALL = (
     "agent", "model", "text", "stop", "usage", "policy", "version", "silent", "unheard", "choice",
-    "silence_logprob", "part", "round", "seconds",
+    "silence_logprob", "part", "round", "seconds", "tool_calls",
 )  # fmt: skip
 """What the page shows of an episode and of a call, as the run folder holds it."""
 
@@ -90,7 +90,7 @@ class Source(Tail):
             "right": int(bool(grade.get("right"))) if grade else None,
             "tokens": _tokens(calls, "generated"),
             "read": _tokens(calls, "prompt"),
-            "turns": sum(not call.get("silent") for call in calls),
+            "turns": sum(not (call.get("silent") or call.get("tool_calls")) for call in calls),
             "spoke": self._mask(call for call in calls if not call.get("silent")),
             "silent": self._mask(call for call in calls if call.get("silent")),
             "reward": _short(tree_at(tree, "reward").get("total")),
@@ -140,9 +140,10 @@ class Source(Tail):
 def _call(call: dict[str, Any], texts: Table, config: dict[str, Any]) -> dict[str, Any]:
     prompt = [
         [str(message.get("role", "")), place_of(str(message.get("content", "")), texts)]
+        + [str(tool.get("name", "?")) for tool in trees_at(message, "tool_calls")]
         for message in trees_at(call, "messages")
     ]
-    kept = {name: call[name] for name in _OF_CALL if call.get(name) not in (None, "", False)}
+    kept = {name: call[name] for name in _OF_CALL if call.get(name) not in (None, "", False, [])}
     return {**kept, "prompt": prompt, **_surprise(call, config)}
 
 

@@ -44,7 +44,7 @@ class Flow:
             sums["choices"] += _may_be_silent(call)
             sums["hushed"] += tokens * silent
             sums["depth"] = max(sums["depth"], depth)
-            if not silent:
+            if not (silent or call.get("tool_calls")):  # nobody hears what a tool is asked
                 spoken.append((node, depth, text, tokens, path))
 
     @property

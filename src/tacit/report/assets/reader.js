@@ -222,6 +222,8 @@ class Reader {
         `round ${call.round ?? 0}`,
         plural(usage.generated ?? 0, "token"),
         `${whole(usage.prompt ?? 0)} read`,
+        usage.observed ? `${whole(usage.observed)} from tools` : null,
+        toolsOf(call).length ? `calls ${toolsOf(call).map(({ name }) => name).join(", ")}` : null,
       ];
     if (call.silence_logprob != null)
       facts.push(`p(silence) ${percent(Math.exp(call.silence_logprob), 0)}`);
@@ -247,13 +249,15 @@ class Reader {
         h("b", {}, oneLine(call.agent ?? "?").slice(0, 80)),
         facts.filter(Boolean).map((fact) => h("span", {}, oneLine(String(fact)))),
       ),
+      observationsOf(call, episode.texts),
       call.silent ? h("div", { class: "text" }, "says nothing") : this.text(call),
       promptOf(call, episode.texts),
     );
   }
 
   text(call) {
-    const full = call.text ?? "",
+    const called = toolsOf(call).map((one) => `${one.name}(${one.arguments})`),
+      full = call.text || called.join("\n"),
       box = h("div", { class: "text", dir: "ltr" });
     if (!full.trim()) {
       fill(box, h("span", { class: "quiet" }, full ? "(only white space)" : "(empty)"));
@@ -361,6 +365,25 @@ const strip = (surprise) =>
     { class: "strip", title: "one block a token; the tokenizer was not at hand to cut the text" },
     surprise.slice(0, 600).map((one) => h("i", { class: level(one) ? `t${level(one)}` : null })),
   );
+
+const toolsOf = (call) =>
+  Array.isArray(call.tool_calls) ? call.tool_calls.filter(Boolean) : [];
+
+// What tools told the agent since its last call, which nobody else read: data, not speech.
+function observationsOf(call, texts) {
+  const prompt = call.prompt ?? [],
+    last = prompt.findLastIndex(([role]) => role !== "tool");
+  return prompt
+    .slice(last + 1)
+    .map(([, place, tool]) =>
+      h(
+        "div",
+        { class: "observed" },
+        h("div", { class: "quiet" }, `${oneLine(tool ?? "a tool").slice(0, 80)} told it`),
+        longText(texts[place]),
+      ),
+    );
+}
 
 function promptOf(call, texts) {
   if (!call.prompt?.length) return null;
