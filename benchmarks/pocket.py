@@ -88,8 +88,17 @@ def bars(run: dict[str, Any]) -> dict[str, bool]:
 
 def table(runs: dict[str, Any]) -> str:
     """The runs as a Markdown table."""
+    names = sorted(
+        {
+            level
+            for run in runs.values()
+            for row in run["teams"].values()
+            for levels in row["silence_by_level"].values()
+            for level in levels
+        }
+    )
     lines = [
-        "| run | team | accuracy % [95 %] | tokens said | silent % easy / hard |",
+        f"| run | team | accuracy % [95 %] | tokens said | silent % {' / '.join(names)} |",
         "|---|---|---:|---:|---:|",
     ]
     for name, run in runs.items():
@@ -97,7 +106,7 @@ def table(runs: dict[str, Any]) -> str:
             accuracy = row["accuracy"]
             mean, low, high = (f"{100 * accuracy[key]:.1f}" for key in ("mean", "low", "high"))
             levels = [level for level in row["silence_by_level"].values() if any(level.values())]
-            quiet = "; ".join(f"{100 * v['easy']:.0f} / {100 * v['hard']:.0f}" for v in levels)
+            quiet = "; ".join(" / ".join(f"{100 * v[n]:.0f}" for n in names) for v in levels)
             tokens = f"{row['generated']['mean']:.1f}"
             lines.append(
                 f"| {name} | {team} | {mean} [{low}, {high}] | {tokens} | {quiet or '0'} |"

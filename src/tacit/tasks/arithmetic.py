@@ -146,7 +146,7 @@ def load_notes(
     for index, task in enumerate(load(split=split, count=count, seed=seed, hard=0.0)):
         needed = index % 2 == 1
         on_note = task.question if needed else draw(rng, 1).question
-        has_it = rng.choice(agents)
+        has_it = rng.choice(agents) if holders > 1 else agents[0]
         note = on_note.removeprefix("What is ").removesuffix("?")
         tasks.append(
             replace(
