@@ -1,6 +1,7 @@
 """Rewards against hand-computed numbers."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tacit.config import BudgetConfig, RewardConfig
 from tacit.config.file import parse_config
 from tacit.economy.reward import (
+    COSTS,
     EpisodeCost,
     Multipliers,
     RewardParts,
@@ -40,6 +42,14 @@ def test_linear_cost_by_hand() -> None:
     assert part.charged == pytest.approx({"tokens": 0.15, "turns": 0.1, "repetition": 0.05})
     assert part.total == pytest.approx(0.7)
     assert (part.task, part.gate, part.raw) == (1.0, 1.0, episode)
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_whatever_is_spent_is_charged_if_it_has_a_price(name: str) -> None:
+    spent = replace(EpisodeCost(reward=1.0), **{name: 1.0})
+    prices = replace(Multipliers(), **{name: 0.1})
+    (parts,) = reward_group([spent], prices, RewardConfig(), BudgetConfig(tokens=2.0, turns=2.0))
+    assert parts.charged[name] > 0.0 and parts.total < 1.0
 
 
 def test_the_cap_scales_the_whole_group_and_never_clips() -> None:

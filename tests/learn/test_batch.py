@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from tacit.learn.batch import LEAST_SHARED as LEAST, SPREAD, Row, bundle, microbatches, split
+from tacit.learn.loss import LOSSES
 from tests.helpers.learn_parts import (
     MARKER,
     ids,
@@ -152,7 +153,7 @@ def test_prompts_with_little_in_common_stand_by_width() -> None:
     assert widths == sorted(widths, reverse=True)
 
 
-@pytest.mark.parametrize("loss", ["gspo", "gspo_token", "grpo", "dapo", "dr_grpo", "luspo"])
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("arms", [False, True])
 def test_an_update_does_not_depend_on_the_cut(loss: str, arms: bool) -> None:
     """Plain gradients, not Adam's steps: Adam would blow up what rounding leaves of a zero."""

@@ -10,6 +10,7 @@ import torch
 from tacit.config import Config, SilenceConfig
 from tacit.economy.group import Group
 from tacit.economy.reward import Multipliers
+from tacit.errors import RunError
 from tacit.learn.credit import Batch, Credit, weighted_mean
 from tacit.learn.metrics import empty_share, step_metrics
 from tacit.silence import open_silence
@@ -465,3 +466,15 @@ def test_empty_messages_are_counted_and_silence_is_not_one() -> None:
     assert empty_share(judged(group(empty, mute)).groups) == 1.0
     assert empty_share(judged(group(empty, episode(0.0, call("hinter")))).groups) == 0.5
     assert empty_share(judged(group(mute)).groups) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (lambda episode: None, "reward part `calm` must return a number, not None"),
+        (lambda episode: episode.nothing, "reward part `calm`: AttributeError: .*nothing"),
+    ],
+)
+def test_a_reward_part_that_is_wrong_is_named(part: Any, said: str) -> None:
+    with pytest.raises(RunError, match=said):
+        judged(group(episode(1.0, call("hinter"))), user_parts={"calm": part})

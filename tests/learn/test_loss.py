@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from tacit.config import LossConfig
 from tacit.learn import loss as loss_module
 from tacit.learn.loss import (
+    CLIP_RANGES,
     LOSSES,
     LossInputs,
     batch_sizes,
@@ -70,6 +72,15 @@ def test_the_upper_end_of_the_range_is_its_own(name: str, row: float) -> None:
     x = two_rows(advantages=torch.tensor([1.0, 0.0], dtype=torch.float64))
     loss = LOSSES[name](x, sizes_of(x), LossConfig(clip_low=0.2, clip_high=high)).loss
     assert loss.item() == pytest.approx(-row / 3, rel=1e-12)
+
+
+def test_every_loss_has_a_range_a_name_in_the_config_and_its_place_in_the_docs() -> None:
+    names = get_args(LossConfig.model_fields["name"].annotation)
+    assert LOSSES.keys() == CLIP_RANGES.keys() == set(names)
+    docs = Path(__file__).parents[2] / "docs"
+    for page in ("algorithms.md", "configuration.md"):
+        text = (docs / page).read_text(encoding="utf-8")
+        assert all(f"`{name}`" in text for name in names), page
 
 
 def test_gspo_gradient_by_hand() -> None:

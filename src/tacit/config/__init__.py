@@ -221,6 +221,14 @@ class RewardConfig(Section):
     parts: dict[str, str] = {}
     """Terms of your own added to R: name → `module:function`, called with an episode."""
 
+    @field_validator("parts")
+    @classmethod
+    def _names_of_its_own(cls, parts: dict[str, str]) -> dict[str, str]:
+        taken = {"task", "total", "tokens", "turns", "repetition", "overlong"} & parts.keys()
+        if taken:
+            raise ValueError(f"`{min(taken)}` is a part of every reward: name yours differently")
+        return parts
+
     @model_validator(mode="after")
     def _a_factor_needs_success(self) -> "RewardConfig":
         if self.shape == "multiplicative" and self.gate != "success":

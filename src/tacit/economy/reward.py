@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from tacit.config import BudgetConfig, RewardConfig
 from tacit.errors import ConfigError
 
+COSTS = ("tokens", "turns", "repetition")
+"""The terms of x. Each is a field of `EpisodeCost` and of `Multipliers`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeCost:
@@ -37,10 +40,10 @@ class EpisodeCost:
     """The user's own parts, added to R without gate or cap."""
 
     def __post_init__(self) -> None:
-        numbers = (self.tokens, self.turns, self.repetition, self.money, *self.user.values())
+        spent = [getattr(self, name) for name in (*COSTS, "money")]
         if not 0.0 <= self.reward <= 1.0:
             raise ValueError(f"a task reward must lie in [0, 1], got {self.reward}")
-        if not all(map(math.isfinite, numbers)):
+        if not all(map(math.isfinite, (*spent, *self.user.values()))):
             raise ValueError(f"a reward part is not finite: {self}")
 
 
@@ -81,14 +84,14 @@ def mixture(outcomes: Sequence[tuple[float, RewardParts]]) -> RewardParts:
     def mean(part: Callable[[RewardParts], float]) -> float:
         return sum(p * part(outcome) for p, outcome in outcomes)
 
+    def spent(name: str) -> float:
+        return mean(lambda o: float(getattr(o.raw, name)))
+
     _, first = outcomes[0]
     return RewardParts(
         raw=EpisodeCost(
             reward=min(1.0, mean(lambda o: o.task)),
-            tokens=mean(lambda o: o.raw.tokens),
-            turns=mean(lambda o: o.raw.turns),
-            repetition=mean(lambda o: o.raw.repetition),
-            money=mean(lambda o: o.raw.money),
+            **{name: spent(name) for name in (*COSTS, "money")},
             user={name: sum(p * o.raw.user[name] for p, o in outcomes) for name in first.raw.user},
         ),
         gate=mean(lambda o: o.gate),
@@ -135,7 +138,7 @@ def _costs(
     and LACONIC (arXiv 2602.14468) do; `multiplicative` is GR³'s (arXiv 2603.10535).
     """
     if multipliers.free:
-        return {"tokens": 0.0, "turns": 0.0, "repetition": 0.0}
+        return dict.fromkeys(COSTS, 0.0)
 
     def share(name: str, multiplier: float) -> float:
         """λ times the amount spent in units of its budget."""

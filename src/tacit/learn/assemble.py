@@ -67,11 +67,8 @@ class Assembly:
         return Warmup(limit=self.silence.warmup_steps, gain=self.config.silence.warmup_gain)
 
     def credit(self) -> Credit:
-        prices, reward = prices_of(self.config), self.config.reward
-        parts: dict[str, Callable[[Episode], float]] = {
-            name: lookup("reward part", where, {}) for name, where in reward.parts.items()
-        }
-        if reward.overlong:
+        prices, parts = prices_of(self.config), _parts(self.config)
+        if self.config.reward.overlong:
             parts["overlong"] = self._overlong
         return Credit(
             config=self.config,
@@ -92,6 +89,11 @@ class Assembly:
         return min(penalties, default=0.0)
 
 
+def _parts(config: Config) -> dict[str, Callable[[Episode], float]]:
+    """The user's own reward parts."""
+    return {name: lookup("reward part", at, {}) for name, at in config.reward.parts.items()}
+
+
 def check_training(config: Config) -> TeamConfig:
     """Refuse whatever can be refused before a model loads."""
     if config.team is None:
@@ -100,6 +102,7 @@ def check_training(config: Config) -> TeamConfig:
         raise ConfigError("nothing to train on: add `train_tasks:`")
     check_team(config.team)
     teams_of(config)
+    _parts(config)
     policy_names(config, config.team)
     for role, agent in config.team.agents.items():
         if agent.trained:

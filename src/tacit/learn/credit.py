@@ -10,6 +10,7 @@ from statistics import fmean
 from tacit.config import Config
 from tacit.economy.group import Group
 from tacit.economy.reward import EpisodeCost, Multipliers, RewardParts, repetition, reward_group
+from tacit.errors import RunError
 from tacit.learn.advantage import ESTIMATORS, Difficulty, difficulty
 from tacit.learn.batch import Row
 from tacit.silence import ChoicePoint, Choices, Ids, Silence
@@ -65,8 +66,18 @@ class Credit:
                 [c.text for c in episode.calls if not (c.silent or c.tool_calls)]
             ),
             money=self.money(episode),
-            user={name: part(episode) for name, part in self.user_parts.items()},
+            user={name: self._part(name, episode) for name in self.user_parts},
         )
+
+    def _part(self, name: str, episode: Episode) -> float:
+        """One of the user's own reward parts, whose mistakes are named."""
+        try:
+            value = self.user_parts[name](episode)
+        except Exception as error:
+            raise RunError(f"reward part `{name}`: {type(error).__name__}: {error}") from error
+        if not isinstance(value, int | float):
+            raise RunError(f"reward part `{name}` must return a number, not {value!r}")
+        return float(value)
 
     def _give_advantages(self, groups: Sequence[Group]) -> None:
         """A role is compared over the episodes in which it spoke, each counted once."""

@@ -39,7 +39,8 @@ class Topology:
     """Who speaks when: an async function and the roles it asks for."""
 
     play: Play
-    roles: Mapping[str, Role]
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """None: any, as the config names them."""
     summary: str = ""
     check: Callable[[TeamConfig], None] = lambda config: None
     """Raises a ConfigError for mistakes that only this topology can know of."""
