@@ -168,6 +168,7 @@ def test_overlong_penalty_by_hand(tokens: int, expected: float) -> None:
     [
         ({"budget": {"tokens": 0}}, r"budget\.tokens"),
         ({"reward": {"cap": 1.0}}, r"reward\.cap"),
+        ({"reward": {"parts": {"tokens": "a:b"}}}, "`tokens` is a part of every reward"),
         ({"reward": {"shape": "multiplicative", "gate": "always"}}, r"set reward\.gate"),
     ],
 )

@@ -11,6 +11,7 @@ from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.rollout.dedupe import Once
 from tacit.rollout.play import Job, play_all
+from tacit.run.opening import unseen_views
 from tacit.tasks.filters import drop_leaks
 from tacit.team.roster import Roster, agent_names, build_roster
 from tacit.team.team import Setting
@@ -134,4 +135,16 @@ def test_tasks_with_other_views_are_other_tasks() -> None:
     assert drop_leaks([one, other, TASK], [replace(TASK, views={"hinter": "A B"})]) == (
         [other, TASK],
         1,
+    )
+
+
+def test_a_view_that_no_agent_will_see_is_said() -> None:
+    team = TeamConfig.model_validate(
+        {"topology": "holders", "agents": {"holder": {"count": 2}, "asker": {}}}
+    )
+    seen = [replace(TASK, views={"holder 2": "a", "asker": "b", "holder": "c"}), TASK]
+    assert unseen_views(seen, [team]) is None
+    lost = replace(TASK, views={"holder 3": "a", "clerk": "b"})
+    assert unseen_views([*seen, lost], [team]) == (
+        "tasks show something to `holder 3`, `clerk`, but no team has such an agent or role"
     )

@@ -30,6 +30,7 @@ from tacit.run.opening import (
     seat,
     tasks_of,
     teams_of,
+    unseen_views,
     variants_of,
 )
 from tacit.run.spending import Spending
@@ -82,6 +83,8 @@ async def _evaluate(
     if alone:  # under the same name as among the others
         teams = {name: team for name, team in teams_of(whole).items() if team is config.team}
     tasks = tasks_of(config.tasks, config.judge)
+    if lost := unseen_views(tasks, teams.values()):
+        note(lost)
     if trained:
         teams = {"trained" if t is config.team else name: t for name, t in teams.items()}
     if (known := finished(run, whole, teams)) and "steps" not in known:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from rich.table import Column, Table
 
-from tacit.cli.tables import out
+from tacit.cli.tables import out, show_views
 from tacit.run.opening import check_graders
 
 
@@ -37,6 +37,7 @@ def show_tasks(name: str, split: str, folder: str | None, samples: int) -> None:
     for task in tasks[:samples]:
         out.print(f"\n{task.id}", style="bold")
         out.print(task.question)
+        show_views(task.views)
         out.print(f"answer: {task.answer}", style="dim")
 
 

@@ -37,7 +37,7 @@ from tacit.learn.weights import Weights
 from tacit.rollout.groups import Player
 from tacit.rollout.play import NO_CAP, Cap
 from tacit.run.folder import RunFolder
-from tacit.run.opening import prices_of
+from tacit.run.opening import prices_of, unseen_views
 from tacit.types import Episode, Task
 
 NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
@@ -94,6 +94,8 @@ class Trainer:
             await self.probe()
             if self.state.warmup.limit >= config.train.steps:
                 self.on_note(NEVER_CHARGED)
+            if lost := unseen_views(self.made.train_tasks, [self.made.team]):
+                self.on_note(lost)
         elif self.state.stopped:
             self.on_note(f"stopped after step {self.state.step}: {self.state.stopped}")
         elif self.state.step:

@@ -17,6 +17,7 @@ from tacit.tasks import answer_form, load_tasks
 from tacit.team.prompts import build
 from tacit.team.roster import (
     Roster,
+    agent_names,
     build_roster,
     check_team,
     find_topology,
@@ -33,6 +34,20 @@ def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]
     if judge is None and any(task.grader == "judge" for task in tasks):
         raise ConfigError(f"{config.name}: its tasks are judged: add `judge:` with a rubric")
     return tasks
+
+
+def unseen_views(tasks: Iterable[Task], teams: Iterable[TeamConfig]) -> str | None:
+    """A sentence about views of tasks that are for no agent of any team, or None."""
+    seated = {
+        name
+        for team in teams
+        for role, agent in team.agents.items()
+        for name in (role, *agent_names(role, agent.count))
+    }
+    views = dict.fromkeys(agent for task in tasks for agent in task.views)
+    if not (lost := [f"`{agent}`" for agent in views if agent not in seated]):
+        return None
+    return f"tasks show something to {', '.join(lost)}, but no team has such an agent or role"
 
 
 def check_graders(tasks: Iterable[Task]) -> None:
