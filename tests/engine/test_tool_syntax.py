@@ -37,6 +37,11 @@ CODER = QWEN.replace(
     "<function={{ c.function.name }}>\n{% for k, v in c.function.arguments | items %}"
     "<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>",
 )
+THINKING = QWEN.replace(
+    "<|im_start|>assistant\n{{ m.content }}",
+    "<|im_start|>assistant\n{% if loop.last %}<think>\n\n</think>\n\n{% endif %}{{ m.content }}",
+)
+"""As Qwen3: only the last assistant's turn shows its thoughts."""
 LLAMA = (
     "{% for m in messages %}{% if m.tool_calls and m.role == 'assistant' %}<|im_start|>assistant\n"
     '{"name": "{{ m.tool_calls[0].function.name }}", '
@@ -60,11 +65,12 @@ MISTRAL = (
 )
 CALLS = {
     QWEN: '<tool_call>\n{"name": "add", "arguments": {"a": 5}}\n</tool_call>',
+    THINKING: '<think>\n?\n</think>\n<tool_call>{"name": "add", "arguments": {"a": 5}}</tool_call>',
     CODER: "<tool_call>\n<function=add>\n<parameter=a>\n5\n</parameter>\n</function>\n</tool_call>",
     LLAMA: '{"name": "add", "parameters": {"a": 5}}',
     MISTRAL: '[TOOL_CALLS][{"name": "add", "arguments": {"a": 5}}]',
 }
-NAMES = ["qwen", "coder", "llama", "mistral"]
+NAMES = ["qwen", "thinking", "coder", "llama", "mistral"]
 
 
 def chat_with(template: str | None) -> Chat:
@@ -103,7 +109,7 @@ def test_what_is_appended_is_what_the_template_would_have_written(template: str 
     assert whole.startswith(f"{opened}{said}<|im_end|>")
     rest = whole.removeprefix(f"{opened}{said}<|im_end|>")
     assert "it is 5" in rest and rest.count("<|im_end|>") <= 1
-    if template == QWEN:
+    if template in (QWEN, THINKING):
         assert rest == (
             "\n<|im_start|>user\n<tool_response>\nit is 5\n</tool_response><|im_end|>\n"
             "<|im_start|>assistant\n"
@@ -144,6 +150,8 @@ def test_a_template_without_tool_syntax_is_told_our_plain_form() -> None:
 def test_a_template_that_fails_with_tools_is_told_our_plain_form() -> None:
     broken = QWEN.replace("# Tools", "{{ raise_exception('no tools here') }}")
     assert chat_with(broken).tool_syntax.plain
+    rewriting = QWEN.replace("{{ c.function.name }}", "{{ c.function.name[:12] }}")
+    assert chat_with(rewriting).tool_syntax.plain
     silent = QWEN.replace("{{ t | tojson }}", "")
     assert chat_with(silent).tool_syntax.plain
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tacit.config import TeamConfig
+from tacit.cli import tables
+from tacit.config import Config, TeamConfig
 from tacit.economy.ledger import ledger
 from tacit.engine.base import Request
 from tacit.engine.load import load_model
@@ -16,6 +17,7 @@ from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import Script
 from tacit.errors import ConfigError
 from tacit.run.folder import EPISODE
+from tacit.run.opening import is_greedy
 from tacit.team.roster import build_roster
 from tacit.team.team import Setting
 from tacit.team.tools import Tool, ToolContext, find_tool, tool_of
@@ -344,6 +346,26 @@ def test_a_tool_that_is_not_there_is_a_config_error(tool: str, said: str) -> Non
 async def test_two_tools_of_one_name_are_a_config_error() -> None:
     with pytest.raises(ConfigError, match="have the same name"):
         await play(solo(["42"], "add", "add"))
+
+
+def test_an_agent_with_tools_from_outside_may_answer_otherwise_next_time() -> None:
+    for tools, greedy in (["python", "lookup"], True), ([f"{HERE}:add"], False):
+        team = {"topology": "solo", "agents": {"actor": {"tools": tools}}}
+        config = Config.model_validate({"team": team})
+        assert config.team and is_greedy(config, config.team, "actor") is greedy
+
+
+def test_play_shows_calls_and_observations_as_what_they_are() -> None:
+    asked = ToolCall("add", '{"a": 1}')
+    episode = asyncio.run(play(solo([asked, "It is [bold]2[/bold]."], "add")))
+    with tables.out.capture() as shown:
+        for call in episode.calls:
+            tables.show_call(call)
+        tables.show_played(episode, None)
+    text = " ".join(shown.get().split())
+    assert text.startswith("actor (") and ' calls tools <tool_call>{"name": "add"' in text
+    assert "</tool_call> add told actor 2 actor (" in text and "It is [bold]2[/bold]." in text
+    assert text.endswith("read (1 of them from tools)")
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,16 @@ role. Role marks that a template spells in ordinary text (`[INST]`) are not spec
 
 import json
 import re
+import secrets
 from functools import cached_property
 from typing import Any
 
 from tacit.engine.base import SILENCE_MARKER
 from tacit.engine.load import LoadedModel
 from tacit.engine.tool_syntax import (
+    PLAIN,
+    PROBE,
+    PROBED,
     ToolSyntax,
     find_syntax,
     observed_plainly,
@@ -53,20 +57,29 @@ class Chat:
         To be appended to the ids of a prompt and of the answer with its end of turn: that end is
         left out here, and what the template writes after it is not.
         """
-        if self.tool_syntax.plain:
-            said, tools = ChatMessage("assistant", "?"), ()
-            observations = (observed_plainly(observations),)
+        return self._more(observations, tools, plain=self.tool_syntax.plain)
+
+    def _more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...], *, plain: bool
+    ) -> tuple[int, ...]:
+        """What follows the end of a marked assistant's turn, whatever the template makes of it."""
+        mark = f"m{secrets.token_hex(8)}"  # no tool can know it
+        said = ChatMessage("assistant", mark)
+        if plain:
+            observations, tools = (observed_plainly(observations),), ()
         else:
-            calls = [call for one in observations for call in one.tool_calls]
-            said = ChatMessage("assistant", "", tuple(ToolCall("tool", "{}", c.id) for c in calls))
+            ids = [call.id for one in observations for call in one.tool_calls]
+            said = ChatMessage("assistant", "", tuple(ToolCall(mark, "{}", id) for id in ids))
         before = (ChatMessage("user", "?"), said)
-        head = self._text(before, tools)
         whole = self._text((*before, *observations), tools, add_generation_prompt=True)
-        if not whole.startswith(head):
+        rest, end = whole.partition(mark)[2], self._text(before, tools)
+        if self.end_of_turn is None:
+            rest, end = (whole, end) if whole.startswith(end) else ("", end)
+        else:
+            end = self.token(self.end_of_turn)
+        _, ended, more = rest.partition(end)
+        if not ended:
             raise EngineError(f"the chat template of {self.name} rewrites what was said before")
-        end = "" if self.end_of_turn is None else self.token(self.end_of_turn)
-        after = head.rpartition(end)[2] if end and end in head else ""
-        more = after + whole[len(head) :]
         return tuple(self._tokenizer.encode(more, add_special_tokens=False, verbose=False))
 
     def tool_calls(self, text: str, stop: Stop) -> tuple[ToolCall, ...]:
@@ -78,7 +91,12 @@ class Chat:
     @cached_property
     def tool_syntax(self) -> ToolSyntax:
         own = getattr(self._tokenizer, "response_template", None)
-        return find_syntax(self._text, self._read_by_response_template if own else None)
+        syntax = find_syntax(self._text, self._read_by_response_template if own else None)
+        try:
+            self._more((ChatMessage("tool", "?", (PROBED,)),), (PROBE,), plain=syntax.plain)
+        except EngineError:
+            return PLAIN
+        return syntax
 
     def _read_by_response_template(self, text: str) -> tuple[ToolCall, ...]:
         prompt = self._text((ChatMessage("user", "?"),), add_generation_prompt=True)

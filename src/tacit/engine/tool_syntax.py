@@ -78,30 +78,32 @@ def read_bare(text: str) -> tuple[ToolCall, ...]:
 READERS: tuple[Reader, ...] = (read_functions, read_list, read_tagged, read_bare)
 
 
+PLAIN = ToolSyntax(read_tagged, plain=True)
+
+
 def find_syntax(render: Callable[..., str], own: Reader | None = None) -> ToolSyntax:
     """The syntax of a template, given what renders messages and tools as text.
 
     `own` reads answers by the tokenizer's own response template, if it has one.
     """
-    question = (ChatMessage("user", "?"),)
-    called = (*question, ChatMessage("assistant", "", (PROBED,)))
-    answered = (*called, ChatMessage("tool", "seen by the probe", (PROBED,)))
-    plain = ToolSyntax(read_tagged, plain=True)
+    question = (ChatMessage("user", "asked by the probe"),)
+    called = ChatMessage("assistant", "", (PROBED,))
+    answered = (*question, called, ChatMessage("tool", "seen by the probe", (PROBED,)))
     try:
         asked = render(question, (PROBE,), add_generation_prompt=True)
         whole = render(answered, (PROBE,))
-        if PROBE.name not in asked or not whole.startswith(render(called, (PROBE,))):
-            return plain
     except Exception:  # templates are programs; one that cannot do this has no syntax
-        return plain
-    said = whole[len(asked) :] if whole.startswith(asked) else whole.rpartition("?")[2]
-    said, seen, _ = said.partition("seen by the probe")
+        return PLAIN
+    if PROBE.name not in asked:
+        return PLAIN
+    prompt = asked if whole.startswith(asked) else "asked by the probe"
+    said, seen, _ = whole.partition(prompt)[2].partition("seen by the probe")
     for read in (*([own] if own else []), *READERS):
         if seen and [(c.name, _loaded(c.arguments)) for c in read(said)] == [
             (PROBED.name, _loaded(PROBED.arguments))
         ]:
             return ToolSyntax(read, plain=False)
-    return plain
+    return PLAIN
 
 
 def told_plainly(

@@ -24,6 +24,7 @@ from tacit.team.roster import (
     helper_roles,
     may_be_silent,
 )
+from tacit.team.tools import TOOLS
 from tacit.types import Task
 
 
@@ -123,12 +124,13 @@ def is_greedy(config: Config, team: TeamConfig, role: str) -> bool:
 
 
 def _draws(config: Config, team: TeamConfig, role: str) -> bool:
-    """True if a role samples during evaluation."""
+    """True if a role samples during evaluation, or has tools whose answers may change."""
     agent = team.agents[role]
     known = find_topology(team.topology).roles.get(role)
     usual = known.temperature if known else 0.0
     sampled = bool(usual if agent.temperature is None else agent.temperature)
-    return sampled or config.model_named(agent.model).samples
+    varies = any(tool not in TOOLS for tool in agent.tools)
+    return sampled or varies or config.model_named(agent.model).samples
 
 
 def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -70,12 +70,11 @@ class Toolbox:
         """The tools by the name that the model knows them by; servers are asked what they have."""
         found: list[Tool] = []
         for name in self.names:
-            if name.startswith("mcp/"):
-                _, server, *only = name.split("/", 2)
-                opened = lookup("tool", MCP, {})(server, self.servers[server], only)
-                found += await opened
-            else:
+            if not name.startswith("mcp/"):
                 found.append(find_tool(name))
+                continue
+            _, server, *only = name.split("/", 2)
+            found += await lookup("tool", MCP, {})(server, self.servers[server], only)
         tools = {tool.spec.name: tool for tool in found}
         if len(tools) < len(found):
             raise ConfigError(f"tools: two of {', '.join(self.names)} have the same name")
@@ -114,10 +113,10 @@ def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: s
     """An agent's toolbox; a ConfigError for names that mean nothing."""
     for name in config.tools:
         try:
-            if not name.startswith("mcp/"):
-                find_tool(name)
-            else:
+            if name.startswith("mcp/"):
                 check_name("MCP server", name.split("/")[1], servers)
+            else:
+                find_tool(name)
         except ConfigError as error:
             raise ConfigError(f"{place}.tools: {error}") from None
     return Toolbox(
@@ -128,6 +127,7 @@ def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: s
     )
 
 
+@cache
 def find_tool(name: str) -> Tool:
     """A tool of ours by its name, or `module:name` of a `Tool` or a function."""
     check_name("tool", name, TOOLS, outside=True)
@@ -217,19 +217,16 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
         result, error = None, None
         try:
             result = work()
-            if inspect.isawaitable(result):
-                result = asyncio.run(_awaited(result))
-        except BaseException as raised:  # SystemExit as well: it is the tool's, not ours
-            error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+        except BaseException as raised:  # SystemExit and our own errors are the tool's too
+            ours = isinstance(raised, TacitError) or not isinstance(raised, Exception)
+            error = RuntimeError(repr(raised)) if ours else raised
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, result, error)
 
     threading.Thread(target=run, name="tool", daemon=True).start()
     return await done
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 def _words(error: Exception) -> str:
