@@ -25,6 +25,7 @@ _TAGGED = re.compile(r"<\s?tool_call>(.*?)(?:<\s?/tool_call>|\Z)", re.S)
 _FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(?:</function>|\Z)", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.S)
 _NAMED = re.compile(r"\[TOOL_CALLS\]\s*([\w.-]+)\s*\[ARGS\]\s*(.*?)(?=\[TOOL_CALLS\]|\Z)", re.S)
+_NOT_TEXT = {"integer", "number", "boolean", "array", "object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,17 @@ def template_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
         }
         for tool in tools
     ]
+
+
+def typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the types that a schema asks for, where a syntax knows only texts."""
+    known = parameters.get("properties") or {}
+    return {
+        name: _loaded(value)
+        if isinstance(value, str) and known.get(name, {}).get("type") in _NOT_TEXT
+        else value
+        for name, value in arguments.items()
+    }
 
 
 def is_object(arguments: str) -> bool:

@@ -200,7 +200,7 @@ async def open_assembly(
 
 @asynccontextmanager
 async def open_training(config: Config, account: Account | None = None) -> AsyncIterator[Assembly]:
-    """The same with tasks, updaters and a grader."""
+    """`open_assembly`, plus tasks, updaters and a grader."""
     team = check_training(config)
     assert config.train_tasks is not None
     test_tasks = tasks_of(config.tasks, config.judge)

@@ -138,7 +138,7 @@ class Trainer:
         self._save()
 
     async def rehearse(self, tasks: Sequence[Task]) -> tuple[list[Group], float, float]:
-        """Play tasks and learn from them without saving; returns the seconds of both too."""
+        """Play tasks and learn from them without saving; also returns the seconds of each."""
         began = time.perf_counter()
         played = await self.player.play(tasks, step=1, cap=self.cap)
         rolled = time.perf_counter()

@@ -56,7 +56,7 @@ class ChoiceModel(Protocol):
         """Make forward passes use the current weights."""
 
     def look(self, points: Sequence[ChoicePoint], learn: Learn | None = None) -> Tensor:
-        """log π(silence) at each point; the gradients of `learn` are accumulated if given."""
+        """log π(silence) at each point; if `learn` is given, its gradients are accumulated."""
         ...
 
 

@@ -109,10 +109,10 @@ def load(
     hard: float = 0.5,
     steps: Sequence[int] = (2, 3),
 ) -> list[Task]:
-    """Distinct tasks; `hard` is the share with as many steps as `steps` says, spread evenly.
+    """Distinct tasks; `hard` is the share of those with several steps, as many as `steps` says.
 
     Example: load(split="test", count=4) asks one, two, one and two or three steps.
-    The tasks of a smaller count are the first of a larger one.
+    A smaller `count` gives a prefix of a larger one.
     """
     _check(split, count, hard, steps)
     rng = random.Random(f"arithmetic/{split}/{seed}")

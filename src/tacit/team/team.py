@@ -132,7 +132,7 @@ class Setting:
 
 
 class Team:
-    """The agents of one episode. `team.hinter` is the agent of that role, `team.all(role)` all.
+    """The agents of one episode: `team.hinter` is the agent of that role, `team.all(role)` are all.
 
     Must be created inside the asyncio task that plays the episode.
     """

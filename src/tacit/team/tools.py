@@ -18,6 +18,7 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from tacit.config import AgentConfig, McpConfig
+from tacit.engine.tool_syntax import typed
 from tacit.errors import ConfigError, TacitError
 from tacit.registry import check_name, did_you_mean, lookup
 from tacit.team.prompts import escaped
@@ -106,7 +107,7 @@ class Toolbox:
             raise ValueError("the arguments must be a JSON object")
         tool = tools[call.name]
         async with asyncio.timeout(None if tool.keeps_time else context.timeout):
-            return await tool.call(arguments, context)
+            return await tool.call(typed(arguments, tool.spec.parameters), context)
 
 
 def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: str) -> Toolbox:
