@@ -7,6 +7,7 @@ import pytest
 
 from tacit.engine.chat import Chat
 from tacit.engine.load import load_tokenizer
+from tacit.engine.tool_syntax import typed
 from tacit.types import ChatMessage, Stop, ToolCall, ToolSpec
 
 ADD = ToolSpec(
@@ -172,3 +173,11 @@ def test_malformed_calls_are_calls_without_a_name(said: str, calls: list[tuple[s
     found: Any = chat_with(None).tool_calls(said, Stop.EOS)
     assert [(call.name, call.arguments) for call in found] == calls
     assert [call.id for call in found] == [f"call{n:05d}" for n in range(1, len(calls) + 1)]
+
+
+def test_texts_become_what_the_schema_asks_for() -> None:
+    kinds = {"n": "integer", "some": "array", "word": "string", "bad": "number"}
+    schema = {"properties": {name: {"type": kind} for name, kind in kinds.items()}}
+    given = {"n": "5", "some": "[1, 2]", "word": "7", "bad": "many", "unknown": "3"}
+    assert typed(given, schema) == given | {"n": 5, "some": [1, 2]}
+    assert typed({"n": "5"}, {}) == {"n": "5"}

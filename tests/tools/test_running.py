@@ -1,5 +1,6 @@
 """`python` and `run_tests` in the real sandbox, and `lookup`."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from tacit.team.tools import ToolContext, find_tool
 from tacit.tools.lookup import paragraphs
 from tacit.tools.run_tests import run_visible
-from tacit.types import Task
+from tacit.types import Task, ToolCall
+from tests.helpers.scripted_teams import play, scripted
 
 
 def code_task(*visible: str, **data: Any) -> Task:
@@ -93,3 +95,23 @@ async def test_lookup_finds_the_best_paragraphs_of_the_callers_view() -> None:
     assert await call("lookup", context(view=view), query="xyz") == "Nothing found."
     assert await call("lookup", context(), query="Paris") == "You have no documents."
     assert paragraphs("a\nb") == ["a", "b"] and paragraphs("a\nb\n\nc") == ["a\nb", "c"]
+
+
+async def test_an_agent_mends_its_code_by_the_visible_tests() -> None:
+    task = code_task("assert double(2) == 4", tests="assert double(3) == 6", entry_point="double")
+    wrong, right = (f"def double(x): return x {op} 2" for op in ("+ 1 +", "*"))
+    script = [
+        ToolCall("python", json.dumps({"code": "2 * 2"})),
+        ToolCall("run_tests", json.dumps({"code": wrong})),
+        ToolCall("run_tests", json.dumps({"code": right})),
+        right,
+    ]
+    tools = {"tools": ["python", "run_tests"]}
+    episode = await play(scripted("solo", {"actor": script}, actor=tools), task)
+    assert episode.grade and episode.grade.right, episode.error
+    told = [m.content for m in episode.calls[-1].messages if m.role == "tool"]
+    assert told == [
+        "4",
+        "1 of 1 tests fail:\n- assert double(2) == 4\n  double(2) gave 5",
+        "All visible tests pass.",
+    ]

@@ -182,21 +182,16 @@ def observation(call: ToolCall, said: str) -> ChatMessage:
 
 
 def readable(said: Any) -> str:
-    """A tool's result as text, without halves of characters and without control characters."""
-    match said:
-        case str():
-            text = said
-        case bytes() | bytearray():
-            text = bytes(said).decode(errors="replace")
-        case None:
-            text = ""
-        case _:
-            text = json.dumps(said, ensure_ascii=False, default=str)
-    return text or "(no output)"
+    """A tool's result as text."""
+    if isinstance(said, bytes | bytearray):
+        said = said.decode(errors="replace")
+    elif said is not None and not isinstance(said, str):
+        said = json.dumps(said, ensure_ascii=False, default=str)
+    return said or "(no output)"
 
 
 def clipped(text: str, longest: int) -> str:
-    """The beginning and the end of a long text, and how much was left out between them."""
+    """The beginning and the end of a long text, without control characters and halves of others."""
     if len(text) > longest:
         head, tail = longest * 2 // 3, longest // 3
         left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
