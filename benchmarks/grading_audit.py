@@ -32,8 +32,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tacit.errors import ConfigError, GradingError
-from tacit.grading import grade
 from tacit.graders.number import read_number
+from tacit.grading import grade
 from tacit.tasks import find_benchmark, load_tasks
 from tacit.tasks.source import Row, locate, read_rows
 from tacit.types import Grade, Task
