@@ -42,7 +42,7 @@ integration: .venv/.integration
 soak: .venv/.dev
 	TACIT_SOAK_RESULTS=benchmarks/results $(BIN)/pytest -m soak
 
-lint: .venv/.dev
+lint: .venv/.integration
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
