@@ -147,3 +147,31 @@ async def test_the_others_say_the_same_in_both_plays(seats: int, pairs: int) -> 
                 )  # fmt: skip
     picked_by = [c.agent for e in group.episodes for c in e.calls if c.choice is Choice.SPEAK]
     assert set(picked_by) == {"holder 1", "holder 2", "holder 3"}
+
+
+def test_an_agent_asked_twice_is_expected_to_choose_twice() -> None:
+    """It speaks in both rounds or in none, and the policy would mostly speak in one of them."""
+    first, second = (call("h 1", Choice.SPEAK, p) for p in (0.9, 0.1))
+    spoken = episode(1.0, 0, first, second)
+    quiet = (call("h 1", Choice.SILENT, p, silent=True) for p in (0.9, 0.1))
+    (group,) = judged((spoken, episode(1.0, 1, *quiet))).groups
+    assert group.tokens == pytest.approx(0.5 * 6 + 0.5 * 4)
+
+
+def test_either_play_counts_by_the_chance_of_the_choices_in_it() -> None:
+    """What others drew in the silent play has odds of its own."""
+    here, there = call("h 2", Choice.FLOOR, 0.5), call("h 2", Choice.FLOOR, 0.01, silent=True)
+    pair_ = (
+        episode(1.0, 0, call("h 1", Choice.SPEAK, 0.5), here),
+        episode(0.0, 1, call("h 1", Choice.SILENT, 0.5, silent=True), there),
+    )
+    (group,) = judged(pair_).groups
+    weight = 0.01 / 0.1  # drawn with the floor's probability, ten times the policy's own
+    assert group.right == pytest.approx(0.5 / (0.5 + 0.5 * weight))
+
+
+def test_who_was_silent_by_the_floor_is_in_no_baseline_of_what_was_said() -> None:
+    quiet = call("h 2", Choice.FLOOR, 0.5, silent=True)
+    batch = judged(pair(0, "h 1", (1.0, 0.0), quiet), pair(2, "h 1", (1.0, 0.0), quiet))
+    assert {row.prompt_ids[1] for row in batch.rows} == {1}
+    assert all(row.advantage == 0.0 for row in batch.rows)

@@ -18,6 +18,8 @@ class Group:
     """The episodes to learn from, without failed ones."""
     silent: tuple[Episode, ...] = ()
     """The silent arm: the same task with every agent silent that may be. Empty if not played."""
+    paired: bool = False
+    """True if each episode has its own silent one: the same, but for one agent that is silent."""
     rewards: tuple[RewardParts, ...] = ()
     """One per episode."""
     silent_rewards: tuple[RewardParts, ...] = ()

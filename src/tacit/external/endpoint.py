@@ -94,7 +94,8 @@ class Session:
         role = seat.agent.role
         self._turns[role] += 1
         setting = self.team.setting
-        arms = setting.training and setting.choices.get(role) in (Choice.SPEAK, Choice.SILENT)
+        one_choice = setting.choices.get(role) in (Choice.SPEAK, Choice.SILENT)
+        arms = setting.training and one_choice and Choice.FLOOR not in setting.choices.values()
         if arms and seat.agent.may_be_silent and self._turns[role] > 1:
             raise ConfigError(
                 f"the program asked `{role}` more than once in an episode, but "

@@ -49,10 +49,10 @@ class Credit:
         parts = reward_group(costs, multipliers, self.config.reward, self.config.budget)
         spoken = len(group.episodes)
         group.rewards, group.silent_rewards = parts[:spoken], parts[spoken:]
-        expected = self.silence.expected(group)
-        weights = [self.silence.likelihood(episode) for episode in group.episodes]
+        outcomes = self.silence.outcomes(group)
+        weights = [weight for weight, _, _ in outcomes]
         for name in ("tokens", "turns", "money"):
-            spent: list[float] = [getattr(part.raw, name) for part in expected]
+            spent: list[float] = [getattr(part.raw, name) for _, _, part in outcomes]
             setattr(group, name, weighted_mean(spent, weights))
         group.right = self.silence.expected_right(group)
 
@@ -94,7 +94,10 @@ class Credit:
         """The rewards of the episodes in which a role spoke, by episode number."""
         worth: dict[int, RewardParts] = {}
         for number, episode in enumerate(group.episodes):
-            mine = [bool(c.policy) and self.roles.get(c.agent) == role for c in episode.calls]
+            mine = [
+                bool(c.policy) and self.roles.get(c.agent) == role and self.silence.learns(c)
+                for c in episode.calls
+            ]
             if any(mine):
                 worth[number] = self.silence.worth(group, number, mine)
         return worth
@@ -113,6 +116,8 @@ class Credit:
                         point = choices.points.get((call.policy, call.prompt_ids))
                         marker = point.marker_ids if point else choices.markers.get(call.policy, ())
                         counts = choices.counts.get((place, call.prompt_ids), 1.0)
+                        if choices.markers and not marker:
+                            continue  # drawn given speech, but how this policy is silent is unknown
                     unit = self._unit((place, number, call.policy), call, turn)
                     yield Row(
                         policy=call.policy,

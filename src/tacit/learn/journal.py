@@ -63,8 +63,9 @@ class Journal:
         """Write every episode with its reward parts and advantages."""
         for group in batch.groups:
             other = [parts.task for parts in group.silent_rewards]
-            silent = {"task_if_silent": sum(other) / len(other)} if other else {}
+            mean = sum(other) / len(other) if other else 0.0
             for i, (episode, parts) in enumerate(zip(group.episodes, group.rewards, strict=True)):
+                silent = {"task_if_silent": other[i] if group.paired else mean} if other else {}
                 extra = {
                     "step": step,
                     "reward": {"total": parts.total, "task": parts.task, **parts.charged},

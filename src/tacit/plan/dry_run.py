@@ -126,7 +126,9 @@ async def _training(
             some = trainer.sampler.take(min(TRAINED, left * train.tasks_per_step))
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
     spoken = [episode for group in groups for episode in group.episodes]
-    quiet = probe or [episode for group in groups for episode in group.silent]
+    others, pairs = [e for group in groups for e in group.silent], made.silence.pairs
+    quiet = probe or ([] if pairs else others)
+    compared = min(config.silence.seats, len(trainer.player.seats)) if pairs else 1
     budget = config.budget.tokens if config.budget.control == "dual" else None
     looks = [step - done for step in _evaluations(train) if last is None or step > last]
     parts[0] = replace(
@@ -138,14 +140,16 @@ async def _training(
     whole = left * train.tasks_per_step
     learning = Part(
         name="training",
-        episodes=whole * train.group,
+        episodes=whole * train.group * compared,
         sample=spoken,
         seconds=play_seconds,
         talk=talk_left(spoken, quiet, budget, range(left)),
         quiet=quiet,
     )
     arm = Part(name="silent arm", episodes=0, sample=quiet, seconds=0.0)
-    if trainer.player.remembered:
+    if pairs:
+        arm = Part(name="other choice", episodes=learning.episodes, sample=others, seconds=0.0)
+    elif trainer.player.remembered:
         arm = replace(arm, episodes=min(whole, len(made.train_tasks)))
     elif trainer.player.silent_plays:
         arm = replace(arm, episodes=whole * config.silence.silent_samples)

@@ -73,6 +73,11 @@ class Silence:
         """The expected reward parts of each episode if the policy makes the choice."""
         return group.rewards
 
+    def outcomes(self, group: Group) -> list[tuple[float, Episode, RewardParts]]:
+        """Plays with their weights and reward parts, whose mean the policy is expected to have."""
+        parts = zip(group.episodes, self.expected(group), strict=True)
+        return [(self.likelihood(episode), episode, part) for episode, part in parts]
+
     def expected_right(self, group: Group) -> float | None:
         """The policy's expected accuracy, or None if it is simply that of the samples."""
         return None

@@ -43,7 +43,9 @@ class Seats(Arms):
         if not pairs:
             return None
         spoken, without = zip(*pairs, strict=True)
-        return Group(task_id=task.id, level=task.level, episodes=spoken, silent=without)
+        return Group(
+            task_id=task.id, level=task.level, episodes=spoken, silent=without, paired=True
+        )
 
     def expected(self, group: Group) -> list[RewardParts]:
         pairs = zip(group.episodes, group.rewards, group.silent_rewards, strict=True)
@@ -53,45 +55,54 @@ class Seats(Arms):
             for p in [_picked_silence(episode)]
         ]
 
+    def outcomes(self, group: Group) -> list[tuple[float, Episode, RewardParts]]:
+        """Both plays of each pair, by the chance that the policy would have made their choices."""
+        found = []
+        pairs = zip(group.episodes, group.rewards, group.silent, group.silent_rewards, strict=True)
+        for episode, spoken, other, silent in pairs:
+            p = _picked_silence(episode)
+            found.append(((1.0 - p) * self.likelihood(episode), episode, spoken))
+            found.append((p * self.likelihood(other), other, silent))
+        return found
+
     def expected_right(self, group: Group) -> float | None:
-        weights = [self.likelihood(episode) for episode in group.episodes]
-        rights = [
-            p * _right(silent) + (1.0 - p) * _right(spoken)
-            for spoken, silent in zip(group.episodes, group.silent, strict=True)
-            for p in [_picked_silence(spoken)]
-        ]
-        whole = sum(weights)
-        if not whole:
-            return fmean(rights)
-        return sum(w * right for w, right in zip(weights, rights, strict=True)) / whole
+        weighted = [(w, bool(e.grade and e.grade.right)) for w, e, _ in self.outcomes(group)]
+        whole = sum(weight for weight, _ in weighted)
+        return sum(weight * right for weight, right in weighted) / whole if whole else None
 
     def likelihood(self, episode: Episode) -> float:
-        """π/b of the choices that were drawn; the picked agent's is in `expected`."""
+        """π/b of the choices that were drawn; the picked agent's is in `outcomes`."""
         ratios = (floored_ratio(call, self.config.floor) for call in episode.calls if call.policy)
         return prod(ratios)
 
-    def worth(self, group: Group, number: int, mine: Sequence[bool]) -> RewardParts:
-        return group.rewards[number]
-
     def choices(self, groups: Sequence[Group]) -> Choices:
-        """A point for every context in which a picked agent spoke, with its mean gain."""
-        found = Choices()
-        markers = _markers(groups)
+        """A point for every context in which a picked agent spoke.
+
+        The gain of n pairs in a context counts n/(n + PRIOR_PLAYS), and for the rest the agent's
+        mean in the group does; all are shrunk towards 0 by the number of the agent's pairs.
+        """
+        found = Choices(markers=_markers(groups))
         gains: dict[tuple[str, Ids], list[float]] = {}
         for number, group in enumerate(groups):
+            by_agent: dict[str, list[float]] = {}
+            contexts: dict[tuple[str, str, Ids], list[tuple[float, float]]] = {}
             pairs = zip(group.episodes, group.rewards, group.silent_rewards, strict=True)
             for episode, spoken, silent in pairs:
-                for call in episode.calls:
-                    if call.policy and call.choice is Choice.SPEAK:
-                        key = call.policy, call.prompt_ids
-                        gains.setdefault(key, []).append(silent.total - spoken.total)
-                        found.points[key] = _point(call, markers)
-                        weight = self._message_weight(silent.task)
-                        found.counts[number, call.prompt_ids] = weight
-        for key, some in gains.items():
-            known = len(some) / (len(some) + PRIOR_PLAYS)
-            found.points[key] = replace(found.points[key], gain=known * fmean(some))
-        found.markers = markers
+                for call in _picked_calls(episode):
+                    gain = silent.total - spoken.total
+                    by_agent.setdefault(call.agent, []).append(gain)
+                    place = call.agent, call.policy, call.prompt_ids
+                    contexts.setdefault(place, []).append((gain, silent.task))
+                    found.points[call.policy, call.prompt_ids] = _point(call, found.markers)
+            for (agent, policy, context), some in contexts.items():
+                mine, known = by_agent[agent], len(some) / (len(some) + PRIOR_PLAYS)
+                mean = known * fmean(gain for gain, _ in some) + (1.0 - known) * fmean(mine)
+                mean *= len(mine) / (len(mine) + PRIOR_PLAYS)
+                gains.setdefault((policy, context), []).append(mean)
+                alone = fmean(task for _, task in some)
+                found.counts[number, context] = self._message_weight(alone)
+        for key, means in gains.items():
+            found.points[key] = replace(found.points[key], gain=fmean(means))
         return found
 
     def learns(self, call: Call) -> bool:
@@ -105,12 +116,15 @@ class Seats(Arms):
         return call.choice in (Choice.SPEAK, Choice.FLOOR) and not call.silent
 
 
+def _picked_calls(episode: Episode) -> list[Call]:
+    """The calls of the agent that was made to speak."""
+    return [call for call in episode.calls if call.policy and call.choice is Choice.SPEAK]
+
+
 def _picked_silence(episode: Episode) -> float:
-    """π(silence) of the agent that was made to speak, at its first choice."""
-    for call in episode.calls:
-        if call.policy and call.choice is Choice.SPEAK and call.silence_logprob is not None:
-            return exp(call.silence_logprob)
-    return 0.0
+    """π(silence) of the agent that was made to speak, the mean over its choices."""
+    odds = [exp(c.silence_logprob) for c in _picked_calls(episode) if c.silence_logprob is not None]
+    return fmean(odds) if odds else 0.0
 
 
 def _point(call: Call, markers: Mapping[str, Ids]) -> ChoicePoint:
@@ -126,14 +140,10 @@ def _point(call: Call, markers: Mapping[str, Ids]) -> ChoicePoint:
 
 def _markers(groups: Sequence[Group]) -> dict[str, Ids]:
     """How each policy spells silence."""
-    plays = (episode for group in groups for episode in group.silent)
+    plays = (episode for group in groups for episode in (*group.silent, *group.episodes))
     return {
         call.policy: call.output_ids
         for episode in plays
         for call in episode.calls
-        if call.policy and call.choice is Choice.SILENT
+        if call.policy and call.silent
     }
-
-
-def _right(episode: Episode) -> bool:
-    return bool(episode.grade and episode.grade.right)

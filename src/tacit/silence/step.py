@@ -111,7 +111,7 @@ class ChoiceStep:
 
     def present(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
         """A sample of the points, with p recomputed: the engine's may differ slightly."""
-        points = _evenly(points)
+        points = _some(points)
         with torch.no_grad():
             log_p_C = self.model.look(points)
         known = zip(points, log_p_C.tolist(), strict=True)
@@ -119,7 +119,7 @@ class ChoiceStep:
 
     def take(self, points: Sequence[ChoicePoint], *, train: bool) -> None:
         """Move p as the gains ask, or, unless `train`, back to where it was."""
-        points = _evenly([point for point in points if math.isfinite(point.log_p)])
+        points = _some([point for point in points if math.isfinite(point.log_p)])
         if not points:
             return
         old_C = torch.tensor([point.log_p for point in points])
@@ -234,7 +234,11 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
 
 
-def _evenly(points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
-    """At most MOST points, evenly spread over the batch."""
-    size = min(MOST, len(points))
-    return [points[i * len(points) // size] for i in range(size)]
+def _some(points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
+    """At most MOST points, as if at random but the same in a resumed run.
+
+    Not every n-th: points come in turns of the agents, and some agents would never be among them.
+    """
+    if len(points) <= MOST:
+        return list(points)
+    return sorted(points, key=lambda p: hash((p.prompt_ids, p.log_p)))[:MOST]

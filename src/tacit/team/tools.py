@@ -216,7 +216,8 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
         except BaseException as raised:  # SystemExit and our own errors are the tool's too
-            ours = isinstance(raised, TacitError) or not isinstance(raised, Exception)
+            ours = isinstance(raised, TacitError | StopIteration)
+            ours |= not isinstance(raised, Exception)
             error = RuntimeError(repr(raised)) if ours else raised
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, result, error)

@@ -109,8 +109,9 @@ class Server:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(self._config.timeout):
                     client = await stack.enter_async_context(self._opened())
-                if not ready.done():
-                    ready.set_result(client)
+                if ready.done():  # nobody waits any more
+                    return
+                ready.set_result(client)
                 await asyncio.Event().wait()
         except Exception as error:
             if not ready.done():
