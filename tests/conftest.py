@@ -12,6 +12,22 @@ import pytest
 # reads this when it is first imported. Tests of several threads ask for them.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+SLOW = (
+    "api/test_faults", "benchmarks", "cli/test_cli", "cli/test_training", "docs/test_your_own_team",
+    "examples", "experiments/test_variations", "external", "helpers", "learn/test_api_actor",
+    "learn/test_learning", "learn/test_private_notes", "learn/test_run", "learn/test_tools", "plan",
+    "report/test_page", "run/test_folder", "sandbox/test_grader", "serve",
+)  # fmt: skip
+"""Where tests train, serve or start programs: left out by `make quick`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if str(item.path.relative_to(here)).startswith(SLOW):
+            item.add_marker("slow")
+
+
 # A shell's background job ignores interrupts, and so would the children that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -13,8 +13,6 @@ from tacit.learn import advantage
 from tacit.learn.advantage import Advantages, Rewards
 from tests.helpers.training_runs import tiny_config
 
-pytestmark = pytest.mark.slow
-
 STEPS = 12
 RISE = 0.1
 """Measured: +0.22 as it is, −0.18 with the sign flipped, on a standard error of about 0.05."""

@@ -10,7 +10,6 @@ import torch
 from tacit.cli.training import run_training
 from tacit.config.file import load_config
 
-pytestmark = pytest.mark.slow
 STEPS = 24
 
 

@@ -326,7 +326,6 @@ FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
             r"budget\.tokens = 3 is below what the frozen agents of an episode cost",
         ),
         ({"budget": {"turns": 0.5}}, r"budget\.turns = 0\.5 is below what an episode cost when"),
-        ({"team": DIALOGUE}, r"silence\.exploration: `arms` needs a team with one choice"),
         (
             {"models": FAR, "team": agents(model="far")},
             r"team\.agents\.hinter: a model behind an API cannot be trained",
