@@ -29,10 +29,10 @@ from tacit.api.answer import (
 from tacit.api.cache import AnswerCache, cache_key
 from tacit.api.limits import Patience, RateLimiter, backoff, now, retry_after
 from tacit.config import ModelConfig
-from tacit.engine.base import Account, Completion, Request
+from tacit.engine.base import Account, Completion, Request, TextOnly
 from tacit.engine.tool_syntax import is_object, template_tools
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
-from tacit.types import ChatMessage, Choice, Receipt, ToolSpec
+from tacit.types import ChatMessage, Choice, Receipt
 
 LETTERS_A_TOKEN = 4
 
@@ -42,7 +42,7 @@ def open_api(name: str, config: ModelConfig, account: Account | None = None) -> 
     return ApiEngine(config, account)
 
 
-class ApiEngine:
+class ApiEngine(TextOnly):
     """Example: ApiEngine(ModelConfig(engine="api", model="my-model", base_url="http://host/v1"))"""
 
     policy = ""
@@ -79,19 +79,6 @@ class ApiEngine:
         self._refusal: str | None = None
         self._generated: float | None = None
         """Running mean of a call's generated tokens."""
-
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return ()
-
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        return ()
-
-    def silence_ids(self) -> tuple[int, ...]:
-        return ()
 
     async def generate(self, request: Request) -> Completion:
         if request.silence and request.silence.choice is not Choice.FREE:

@@ -123,6 +123,23 @@ class Engine(Protocol):
     async def close(self) -> None: ...
 
 
+class TextOnly:
+    """What an engine without tokens answers when it is asked for ids."""
+
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return ()
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        return ()
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return ()
+
+
 class TrainedEngine(Engine, Protocol):
     """An engine whose weights learn: the learner pauses it and tells it of the new version."""
 

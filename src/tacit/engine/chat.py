@@ -218,3 +218,22 @@ def _special_strings(tokenizer: Any) -> re.Pattern[str]:
     added = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens} - {SILENCE_MARKER}
     strings = sorted((s for s in added if len(s.strip()) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, strings)) or r"(?!)")
+
+
+class ByTemplate:
+    """What an engine answers when it is asked for ids: those of its model's chat template."""
+
+    _chat: Chat
+
+    def encode(
+        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[int, ...]:
+        return self._chat.encode(messages, tools)
+
+    def encode_more(
+        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
+    ) -> tuple[int, ...]:
+        return self._chat.encode_more(observations, tools)
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return self._chat.silence_ids()

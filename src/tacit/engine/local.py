@@ -16,21 +16,21 @@ import torch
 
 from tacit.config import ModelConfig
 from tacit.engine.base import Account, Completion, Request, check_request
-from tacit.engine.chat import chat_of
+from tacit.engine.chat import ByTemplate, chat_of
 from tacit.engine.fitness import point_out_faults
 from tacit.engine.forward import Scheduler, forward_of
 from tacit.engine.load import LoadedModel, default_rows, load_model, on_device
 from tacit.engine.request_state import RequestState
 from tacit.engine.streaming import Listeners
 from tacit.errors import EngineError
-from tacit.types import ChatMessage, ToolSpec, Usage
+from tacit.types import Usage
 
 GATHERING_S = 0.002
 
 Activate = Callable[[], AbstractContextManager[Any]]
 
 
-class LocalEngine:
+class LocalEngine(ByTemplate):
     """Serves one set of weights.
 
     Example: engine = LocalEngine(load_model("pocket")); ids = engine.encode(messages)
@@ -64,19 +64,6 @@ class LocalEngine:
         self._weights = (0, 0)
         self._closed = False
         loaded.worker.join(self._step)
-
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return self._chat.encode(messages, tools)
-
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        return self._chat.encode_more(observations, tools)
-
-    def silence_ids(self) -> tuple[int, ...]:
-        return self._chat.silence_ids()
 
     async def generate(self, request: Request) -> Completion:
         if self._closed:

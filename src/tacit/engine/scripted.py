@@ -9,15 +9,15 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tacit.engine.base import SILENCE_MARKER, Completion, Request, is_silence
+from tacit.engine.base import SILENCE_MARKER, Completion, Request, TextOnly, is_silence
 from tacit.errors import EngineError, TacitError
-from tacit.types import ChatMessage, Choice, Stop, ToolCall, ToolSpec, Usage
+from tacit.types import Choice, Stop, ToolCall, Usage
 
 Reply = str | ToolCall | Sequence[ToolCall] | Exception
 Script = Callable[[Request], Reply | Awaitable[Reply]] | Mapping[str, Reply] | Sequence[Reply]
 
 
-class ScriptedEngine:
+class ScriptedEngine(TextOnly):
     """Replies by a function of the request, by what the last message contains, or in order.
 
     Example: ScriptedEngine({"2 + 2": "4", "": "I do not know."}) answers "4" to any message with
@@ -34,19 +34,6 @@ class ScriptedEngine:
         self.calls = 0
         self._script = script
         self._delay = delay
-
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return ()
-
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        return ()
-
-    def silence_ids(self) -> tuple[int, ...]:
-        return ()
 
     async def generate(self, request: Request) -> Completion:
         call, self.calls = self.calls, self.calls + 1

@@ -6,14 +6,13 @@ The request goes on unchanged, with the team's words added after its last user m
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.engine.base import Completion, Request
+from tacit.engine.base import Completion, Request, TextOnly
 from tacit.errors import TacitError
 from tacit.serve.backend import Emit
 from tacit.serve.http_error import HttpError
 from tacit.serve.schema import ChatRequest, Json, chunks_of
 from tacit.serve.team_backend import last_user
 from tacit.serve.upstream import Upstream, checked, completion_of, failed
-from tacit.types import ChatMessage, ToolSpec
 
 
 @dataclass(eq=False)
@@ -23,7 +22,7 @@ class CallsTools(TacitError):
     completion: Completion
 
 
-class Relay:
+class Relay(TextOnly):
     """An engine for one request. It asks the Actor's server, and keeps what came back."""
 
     policy = ""
@@ -39,19 +38,6 @@ class Relay:
         self._emit = emit
         self._upstream = upstream
         self._replies: list[tuple[str, Json]] = []
-
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return ()
-
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        return ()
-
-    def silence_ids(self) -> tuple[int, ...]:
-        return ()
 
     async def generate(self, request: Request) -> Completion:
         """Ask with what the team puts after the question: quoted messages and its own requests."""

@@ -23,14 +23,14 @@ from transformers import AutoConfig, GenerationConfig
 
 from tacit.config import ModelConfig
 from tacit.engine.base import Account, Completion, Request, Sampling, check_request, derive_seed
-from tacit.engine.chat import Chat
+from tacit.engine.chat import ByTemplate, Chat
 from tacit.engine.fitness import point_out_faults
 from tacit.engine.load import default_rows, load_tokenizer, model_folder, reading
 from tacit.engine.request_state import END_COUNTER, decide
 from tacit.engine.sampler import uniform
 from tacit.errors import EngineError
 from tacit.silence.conditioning import SilenceOdds, along_marker, log_others, marker_odds
-from tacit.types import ChatMessage, Choice, Stop, ToolSpec, Usage
+from tacit.types import Choice, Stop, Usage
 from tacit.vllm.server import Drawn, Export, VllmServer
 
 _WEIGHED = 4096
@@ -54,7 +54,7 @@ class ServedModel:
             await self.server.close()
 
 
-class VllmEngine:
+class VllmEngine(ByTemplate):
     """Serves one set of weights.
 
     Example: engine = VllmEngine(serve("smol", ModelConfig(engine="vllm", path="models/SmolLM2")))
@@ -82,19 +82,6 @@ class VllmEngine:
         self._pausing = PauseGate()
         self._closed = False
         served.engines += 1
-
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return self._chat.encode(messages, tools)
-
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        return self._chat.encode_more(observations, tools)
-
-    def silence_ids(self) -> tuple[int, ...]:
-        return self._chat.silence_ids()
 
     async def generate(self, request: Request) -> Completion:
         if self._closed:
