@@ -29,6 +29,7 @@ from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.evaluation.talk import Choosing
 from tacit.run.folder import RunFolder
+from tacit.team.prompts import INTRODUCTIONS
 from tacit.types import Call, ChatMessage, Episode, Grade
 
 out = Console(markup=False, emoji=False, highlight=False)
@@ -309,9 +310,10 @@ def _effects(changed: HelperEffects) -> str:
 
 def _choosing(choice: Choosing) -> str:
     auc = "–" if choice.auc is None else f"{choice.auc:.2f}"
-    quiet = f"{percent(choice.silent_needed)} and {percent(choice.silent_idle)}"
+    needed, idle = percent(choice.silent_needed), percent(choice.silent_idle)
     return (
-        f"silent % where an agent knew what others lacked and elsewhere {quiet} (AUC {auc}); "
+        f"silent in {needed} % of the calls in which an agent knew what others lacked, and in "
+        f"{idle} % of the rest (AUC {auc}); "
         f"{percent(choice.precision)} % of what was said was needed, {percent(choice.recall)} % "
         "of what was needed was said"
     )
@@ -503,7 +505,9 @@ def _before_after(run: RunFolder, best: int) -> None:
         if not (old and old.grade and episode.grade) or old.grade.right or not episode.grade.right:
             continue
         for title, one in (("before", old), ("after", episode)):
-            out.print(f"\n{title} training: {one.calls[0].messages[-1].content}")
+            asked = one.calls[0].messages[-1].content.partition(f"\n\n{INTRODUCTIONS['view']}\n")
+            out.print(f"\n{title} training: {asked[0]}")
+            show_views(one.views)
             for call in one.calls:
                 show_call(call)
         return
