@@ -263,7 +263,8 @@ def test_other_plays_stand_below_the_teams_own_and_fit_80_columns() -> None:
 def test_the_choice_and_what_is_missing_are_told_in_words() -> None:
     (line,) = detail_lines([replace(summary("told", {"easy": True}), talk=talk())])
     assert "made to speak not played: hinter: an API model cannot be made to speak" in line
-    assert "lacked and elsewhere 0.0 and 75.0 (AUC 0.97); 80.0 % of what was said" in line
+    assert "silent in 0.0 % of the calls" in line
+    assert "and in 75.0 % of the rest (AUC 0.97); 80.0 % of what was said was needed" in line
 
 
 def test_a_summary_from_before_talk_was_measured_still_opens() -> None:

@@ -9,7 +9,11 @@ SPLIT = "experiments.split_gsm8k"
 CUT = replace(
     TASK,
     question="Ann has some eggs. She buys 3 more. How many has she?",
-    data={"notes": ("Bob has 9 cats.", "Ann had 4 eggs."), "fact": "Ann had 4 eggs."},
+    data={
+        "notes": "- Bob has 9 cats.\n- Ann had 4 eggs.",
+        "asked": "How many has she?",
+        "fact": "Ann had 4 eggs.",
+    },
 )
 
 
@@ -56,7 +60,7 @@ async def test_private_notes_reach_the_actor_only_by_what_is_said() -> None:
         scripts = {"hinter": ["Ann had 4."], "actor": ["7"]}
         episode = await play(scripted(f"{SPLIT}:{name}", scripts), CUT)
         helper, actor = (user(call) for call in episode.calls)
-        assert all(note in helper for note in CUT.data["notes"])
+        assert CUT.data["notes"] in helper
         assert ("She buys 3 more." in helper) == sees_all and "How many has she?" in helper
         assert "Ann had 4." in actor and "Bob" not in actor and "4 eggs" not in actor
 
