@@ -164,6 +164,35 @@ class McpConfig(Section):
         return self
 
 
+class Cut(Section):
+    """Messages that a team does without: an agent's, a round's, or those to one reader."""
+
+    agent: str | None = None
+    """An agent or a role; default all."""
+    reader: str | None = None
+    """The one agent or role that does not read them; default they are not said at all."""
+    round: NonNegativeInt | None = None
+    """Default every round."""
+
+    @model_validator(mode="after")
+    def _says_what(self) -> "Cut":
+        if self.agent is None and self.round is None:
+            raise ValueError("a cut names an `agent`, a `round` or both")
+        if self.reader is not None and (self.agent is None or self.round is not None):
+            raise ValueError("a cut with a `reader` names the `agent` that is not heard, no round")
+        return self
+
+    @classmethod
+    def of(cls, agents: Iterable[str]) -> "frozenset[Cut]":
+        """All that these agents or roles say."""
+        return frozenset(cls(agent=agent) for agent in agents)
+
+    def __str__(self) -> str:
+        what = f"`{self.agent}`" if self.agent else "everyone"
+        where = f" in round {self.round}" if self.round is not None else ""
+        return what + (f" to `{self.reader}`" if self.reader else where)
+
+
 class TeamConfig(Section):
     topology: str = "solo"
     """A name that `tacit tasks --topologies` lists, or `module:name`."""
@@ -171,6 +200,8 @@ class TeamConfig(Section):
     prompts: Literal["tagged", "role_last", "published"] = "tagged"
     options: dict[str, Any] = {}
     """The topology's own: rounds, samples, shape."""
+    without: list[Cut] = []
+    """What the team does without; `tacit prune` writes it."""
     _servers: dict[str, McpConfig] = PrivateAttr(default_factory=dict)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from tacit.config import EvaluationConfig
+from tacit.config import Cut, EvaluationConfig
 from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
@@ -101,14 +101,14 @@ async def evaluate_team(
     seed: int = 0,
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
-    muted: frozenset[str] = frozenset(),
+    without: frozenset[Cut] = frozenset(),
     speaking: frozenset[str] = frozenset(),
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
     """Play the episodes that the run folder does not have yet; return all, in task order.
 
-    Failed episodes are played again next time. `muted` roles say nothing and cost nothing;
-    `speaking` roles may not be silent.
+    Failed episodes are played again next time. `without` is left out and costs nothing; `speaking`
+    roles may not be silent.
     """
     choices = dict.fromkeys(speaking, Choice.SPEAK)
     pin(run, tasks)
@@ -130,7 +130,7 @@ async def evaluate_team(
         for episode in list(have.values()):
             on_episode(episode)
     missing = [
-        Job(task, Setting(seed=seed, sample=sample, muted=muted, choices=choices))
+        Job(task, Setting(seed=seed, sample=sample, without=without, choices=choices))
         for (task_id, sample), task in wanted.items()
         if (task_id, sample) not in have
     ]
