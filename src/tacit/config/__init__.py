@@ -226,6 +226,27 @@ class EvaluationConfig(Section):
     resamples: PositiveInt = 10_000
 
 
+class AuditConfig(Section):
+    """How much is played to say what each message is worth."""
+
+    samples: PositiveInt = 1
+    """Plays of each task, with and without; more than one needs an agent that samples."""
+    first: PositiveInt = 16
+    """Tasks of the first rung; each further rung has twice as many."""
+    margin: Share = 0.03
+    """Values that differ by less count as equal."""
+    rounds: bool = True
+    """Also say what each round is worth."""
+    edges: bool = True
+    """Also say what it is worth that one agent reads another."""
+    tokens: PositiveInt | None = None
+    """Most tokens that models may generate and read for the audit."""
+    messages: NonNegativeInt = 5
+    """How many of the messages that helped and that harmed most are shown."""
+    again: PositiveInt = 4
+    """Plays from each of those messages on, with and without it, where agents sample."""
+
+
 class JudgeConfig(Section):
     """A model that marks answers to tasks whose `grader` is `judge`."""
 
@@ -408,6 +429,7 @@ class Config(Section):
     teams: dict[str, TeamConfig] = {}
     """Named teams for `tacit compare`, which compares the others with the first."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    audit: AuditConfig = AuditConfig()
     reward: RewardConfig = RewardConfig()
     budget: BudgetConfig = BudgetConfig()
     silence: SilenceConfig = SilenceConfig()

@@ -102,15 +102,17 @@ async def evaluate_team(
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
     without: frozenset[Cut] = frozenset(),
+    recorded: Mapping[tuple[str, int], Episode] | None = None,
     speaking: frozenset[str] = frozenset(),
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
     """Play the episodes that the run folder does not have yet; return all, in task order.
 
     Failed episodes are played again next time. `without` is left out and costs nothing; `speaking`
-    roles may not be silent.
+    roles may not be silent. `recorded` are plays of the same tasks and samples: what they hold is
+    not asked again.
     """
-    choices = dict.fromkeys(speaking, Choice.SPEAK)
+    choices, known = dict.fromkeys(speaking, Choice.SPEAK), recorded or {}
     pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
     wanted = {(task.id, sample): task for task in tasks for sample in range(settings.samples)}
@@ -130,7 +132,16 @@ async def evaluate_team(
         for episode in list(have.values()):
             on_episode(episode)
     missing = [
-        Job(task, Setting(seed=seed, sample=sample, without=without, choices=choices))
+        Job(
+            task,
+            Setting(
+                seed=seed,
+                sample=sample,
+                without=without,
+                choices=choices,
+                recorded=known[task_id, sample].calls if (task_id, sample) in known else (),
+            ),
+        )
         for (task_id, sample), task in wanted.items()
         if (task_id, sample) not in have
     ]
