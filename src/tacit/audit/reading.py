@@ -216,6 +216,11 @@ def _given(episode: Episode) -> Iterator[str]:
                 yield paragraph
 
 
+def can_follow(call: Call, earlier: Call) -> bool:
+    """False if the call's `path_tokens` leave no room for the earlier one: both went on at once."""
+    return not call.path_tokens or earlier.path_tokens + call.usage.generated <= call.path_tokens
+
+
 def _pieces(
     calls: Sequence[Call], call: Call, cuts: Sequence[Cut], known: _Known, sent: set[str]
 ) -> tuple[Piece, ...]:
@@ -223,10 +228,15 @@ def _pieces(
     if not characters:
         return (Piece("unrecorded", "", call.usage.prompt, False),) if call.usage.prompt else ()
     times = Counter(text for _, text, before in cuts if before)
-    left = {text: known.sources[text][-count:] for text, count in times.items()}
+    every = {
+        text: [n for n in known.sources[text] if n == QUESTION or can_follow(call, calls[n])]
+        for text in times
+    }
+    left = {text: every[text][-count:] for text, count in times.items()}
     pieces = []
     for part, text, before in cuts:
-        source = _source(calls, left[text], known.sources[text], before) if before else None
+        known_by = every.get(text) if before else None
+        source = _source(calls, left[text], known_by, before) if known_by else None
         if source == QUESTION:
             part, source = "question", None
         elif source is not None:
