@@ -67,10 +67,10 @@ def test_a_resent_history_by_hand() -> None:
     assert pairs["bob", "ann"].readings == 1
     said = [one.sentence for one in found.findings if one.kind == "sent again"]
     assert said == [
-        "38 % of what `bob` reads had been sent to it before: 57 of 150 tokens an episode, most of "
-        "it the question.",
-        "29 % of what `ann` reads had been sent to it before: 33 of 114 tokens an episode, most of "
-        "it the question.",
+        "38 % of what `bob` reads had been sent to it before: 57 of 150 tokens an episode, mainly "
+        "the question.",
+        "29 % of what `ann` reads had been sent to it before: 33 of 114 tokens an episode, mainly "
+        "the question.",
     ]
 
 

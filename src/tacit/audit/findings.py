@@ -81,12 +81,12 @@ def _resent(found: Traffic) -> Iterator[Finding]:
         read, before = one.tokens / found.episodes, one.before / found.episodes
         if before:
             parts = sorted(one.parts, key=lambda part: -part.before)
-            mostly = f", most of it {NAMES[parts[0].name]}"
+            mainly = NAMES[parts[0].name]
             yield _finding(
                 "sent again",
                 [one.agent],
                 f"{percent(before / read)} of what `{one.agent}` reads had been sent to it before: "
-                f"{amount(before)} of {amount(read)} tokens an episode{mostly}.",
+                f"{amount(before)} of {amount(read)} tokens an episode, mainly {mainly}.",
                 before,
                 one.examples,
                 share=before / read,
