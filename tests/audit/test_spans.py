@@ -204,9 +204,12 @@ def test_openllmetry(tmp_path: Path) -> None:
         "gen_ai.completion.0.tool_calls.0.arguments": '{"for": "legs"}',
     }
     above = {"traceloop.span.kind": "agent", "traceloop.entity.name": "helper"}
-    spans = otlp_span("root", "", above), otlp_span("call", "root", told)
+    node = {"traceloop.association.properties.langgraph_checkpoint_ns": "writer:1f"}
+    spans = [otlp_span("root", "", above), otlp_span("call", "root", told)]
+    spans.append(otlp_span("next", "root", told | node, (1, 2)))
     (episode,) = loaded(tmp_path, otlp(*spans))
-    (call,) = episode.calls
+    call, then = episode.calls
+    assert then.agent == "writer", "a node of LangGraph is nearer than the graph"
     assert (call.agent, call.messages, call.text) == ("helper", PROMPT, TOLD)
     assert call.tool_calls == (ToolCall("look", '{"for": "legs"}'),)
     assert call.usage == Usage(prompt=40, generated=6)
@@ -231,8 +234,9 @@ def test_openinference_with_a_node_of_langgraph(tmp_path: Path) -> None:
         f"{said}.tool_calls.0.tool_call.function.name": "look",
         f"{said}.tool_calls.0.tool_call.function.arguments": "{}",
     }
-    node = {"openinference.span.kind": "CHAIN", "metadata": '{"langgraph_node": "planner"}'}
-    spans = otlp_span("node", "", node), otlp_span("call", "node", told)
+    node = json.dumps({"langgraph_node": "agent", "langgraph_checkpoint_ns": "planner:1f|agent:7"})
+    above = {"openinference.span.kind": "CHAIN", "metadata": node}
+    spans = otlp_span("node", "", above), otlp_span("call", "node", told)
     (episode,) = loaded(tmp_path, otlp(*spans))
     (call,) = episode.calls
     assert (call.agent, call.messages, call.text) == ("planner", PROMPT, TOLD)

@@ -29,6 +29,9 @@ from tacit.types import MOST_TOKENS, Call, Episode, Stop, Usage
 CALLS = {"chat", "text_completion", "generate_content", "completion", "llm"}
 AGENTS = {"invoke_agent", "invoke_workflow", "create_agent", "agent"}
 TOOLS = {"execute_tool", "tool"}
+PATH, PROPERTIES = "langgraph_checkpoint_ns", "traceloop.association.properties."
+STEPS = {"agent", "model", "tools"}
+"""Nodes of LangGraph's and LangChain's ready-made agents."""
 KEYS: Mapping[str, tuple[str, ...]] = {
     "kind": (
         "gen_ai.operation.name",
@@ -36,7 +39,12 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "llm.request.type",
         "traceloop.span.kind",
     ),
-    "model": ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name"),
+    "model": (
+        "gen_ai.request.model",
+        "llm.request.model_name",
+        "gen_ai.response.model",
+        "llm.model_name",
+    ),
     "served": ("gen_ai.response.model", "llm.response.model_name"),
     "agent": ("gen_ai.agent.name", "agent.name", "graph.node.name", "graph.node.id"),
     "conversation": ("gen_ai.conversation.id", "session.id"),
@@ -139,18 +147,25 @@ def _agent(span: Span, around: Around) -> str:
 
 def _name(span: Span) -> str:
     """The agent that a span names; a node of LangGraph counts as one."""
-    if told := _get(span, "agent"):
-        return str(told)
-    metadata = span.attributes.get("metadata")
-    if isinstance(metadata, str) and "langgraph_node" in metadata:
-        try:
-            return str(tree_at(json.loads(metadata)).get("langgraph_node") or "")
-        except (ValueError, RecursionError):
-            return ""
-    if not _is(span, AGENTS):
-        return ""
+    told = _get(span, "agent") or _node(span)
+    if told or not _is(span, AGENTS):
+        return str(told or "")
     entity = span.attributes.get("traceloop.entity.name")
     return str(entity or span.name.removeprefix("invoke_agent").strip())
+
+
+def _node(span: Span) -> str:
+    """The innermost node of LangGraph around a call that is not only a step of an agent.
+
+    Its path is written `researcher:1f0e…|agent:77c2…`.
+    """
+    try:
+        metadata = tree_at(json.loads(str(span.attributes.get("metadata") or "{}")))
+    except (ValueError, RecursionError):
+        metadata = {}
+    path = metadata.get(PATH) or span.attributes.get(f"{PROPERTIES}{PATH}") or ""
+    nodes = [node.partition(":")[0] for node in str(path).split("|")][::-1]
+    return next((node for node in nodes if node not in STEPS), nodes[0])
 
 
 def _episode(task: str, spans: Sequence[Span], around: Around) -> Episode:
