@@ -104,10 +104,13 @@ def test_equal_messages_go_to_whom_the_prompt_names_else_to_the_latest_in_order(
             recorded("cat", "ok", named),
             recorded("cat", "ok", FIRST, FIRST),
             recorded("cat", "ok", FIRST),
+            recorded(
+                "cat", "ok", f"The planning of bob: {FIRST}", f"A bobsleigh, ann said: {FIRST}"
+            ),
         )
     )
     sources = [[p.source for p in one.pieces if p.source is not None] for one in readings]
-    assert sources[2:] == [[1, 0], [0, 1], [1]]
+    assert sources[2:] == [[1, 0], [0, 1], [1], [1, 0]]
 
 
 def test_an_agent_that_repeats_the_question_does_not_own_it() -> None:
@@ -145,6 +148,20 @@ def test_tools_are_asked_in_own_words_and_answer_as_observations() -> None:
         ("observations", "Eight of them.", False, None),
     ]
     assert parts(readings[2])[1] == ("others", SECOND, False, 1), "an agent used as a tool"
+
+
+def test_words_beside_a_tool_call_can_be_read_with_and_without_it() -> None:
+    ask = ToolCall("search", "{}")
+    history = ChatMessage("assistant", FIRST, (ask,))
+    readings = read_episode(
+        episode(
+            recorded("ann", FIRST, QUESTION, tools=(ask,)),
+            recorded("ann", "ok", history),
+            recorded("bob", "ok", FIRST),
+        )
+    )
+    assert parts(readings[1]) == [("own", f"{FIRST} search {{}}", False, 0)]
+    assert parts(readings[2]) == [("others", FIRST, False, 0)]
 
 
 def test_a_prompt_without_its_text_is_unrecorded() -> None:

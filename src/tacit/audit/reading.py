@@ -81,10 +81,11 @@ def written(content: str, tool_calls: Iterable[ToolCall]) -> str:
 
 def said(call: Call) -> str:
     """What others can read of a call: neither its reasoning nor the marker of silence."""
-    if call.withheld:
-        return ""
-    heard = without_marker(call.text.rpartition("</think>")[2])
-    return flat(written(heard, call.tool_calls))
+    return "" if call.withheld else flat(written(_heard(call), call.tool_calls))
+
+
+def _heard(call: Call) -> str:
+    return without_marker(call.text.rpartition("</think>")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +144,8 @@ class _Known:
 
 def _apart(whole: str, start: int, end: int) -> bool:
     """True unless a text begins or ends within a word or number."""
-    return not any(
-        0 < cut < len(whole) and (whole[cut - 1] + whole[cut]).isascii()
-        and (whole[cut - 1] + whole[cut]).isalnum()
-        for cut in (start, end)
-    )  # fmt: skip
+    around = [whole[cut - 1 : cut + 1] for cut in (start, end) if 0 < cut < len(whole)]
+    return not any(pair.isascii() and pair.isalnum() for pair in around)
 
 
 Cut = tuple[str, str, str]
@@ -198,6 +196,10 @@ def read_episode(episode: Episode) -> list[CallReading]:
         novel = content_words(text) - seen[call.agent]
         seen[call.agent] |= novel
         known.add(text, number)
+        if (
+            text and (bare := flat(_heard(call))) != text
+        ):  # words beside tool calls, passed on alone
+            known.add(bare, number)
         readings.append(CallReading(pieces, text, frozenset(held), frozenset(novel)))
     return readings
 
@@ -250,7 +252,7 @@ def _source(calls: Sequence[Call], left: list[int], every: Sequence[int], before
     """Who said it, if several said the same: whoever is named before it, else one after another."""
     if QUESTION in every:
         return QUESTION
-    named = {n: before.rfind(calls[n].agent) for n in every}
+    named = {n: _last(calls[n].agent, before) for n in every}
     best = max(named.values())
     if best >= 0 and len({calls[n].agent for n in every}) > 1:
         mine = [n for n in every if named[n] == best]
@@ -260,3 +262,9 @@ def _source(calls: Sequence[Call], left: list[int], every: Sequence[int], before
     if chosen in left:
         left.remove(chosen)
     return chosen
+
+
+def _last(name: str, text: str) -> int:
+    """Where a name last stands in a text as a word of its own; -1 if nowhere."""
+    found = re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text)
+    return max((match.start() for match in found), default=-1)
