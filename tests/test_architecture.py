@@ -39,14 +39,16 @@ RINGS = (
     "vllm",
     "export",
     "report",
+    "traffic",
     "serve",
     "external",
+    "audit",
 )
 """What the core finds by name and never imports."""
 ORDER = (*CORE, *RINGS)
 """No module imports one further down, not even inside a function."""
 
-CORE_LINES, PACKAGE_LINES, RING_LINES = 14_000, 27_500, 3_000
+CORE_LINES, PACKAGE_LINES, RING_LINES = 14_000, 29_500, 3_000
 """Most lines of the core, of all and of one ring, blank ones and docstrings included. Whoever adds
 some takes others away, or says in the commit why there must be more."""
 
