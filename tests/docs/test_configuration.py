@@ -18,6 +18,7 @@ HEADINGS: dict[str, type[Section]] = {
     "`models.NAME`": config.ModelConfig,
     "`team` and `teams.NAME`": config.TeamConfig,
     "`team.without`": config.Cut,
+    "`audit`": config.AuditConfig,
     "`team.agents.ROLE`": config.AgentConfig,
     "`mcp.NAME`": config.McpConfig,
     "`evaluation`": config.EvaluationConfig,

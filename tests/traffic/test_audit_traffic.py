@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from tacit.economy.ledger import Price, PriceTable
 from tacit.traffic.audit_traffic import audit_traffic
 from tacit.traffic.tree import Traffic
-from tacit.economy.ledger import Price, PriceTable
 from tacit.types import Call, Episode, Grade, Stop, Usage
 from tests.helpers.recorded import episode, recorded
 from tests.helpers.scripted_teams import play, scripted

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tacit.traffic.spans import load_spans
-from tacit.traffic.audit_traffic import audit_traffic
 from tacit.errors import DataError
+from tacit.traffic.audit_traffic import audit_traffic
+from tacit.traffic.spans import load_spans
 from tacit.types import ChatMessage, Episode, Stop, ToolCall, Usage
 
 Attributes = dict[str, Any]

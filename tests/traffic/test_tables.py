@@ -3,10 +3,10 @@
 from rich.cells import cell_len
 from rich.console import Console
 
-from tacit.traffic.tables import traffic_tables
-from tacit.traffic.audit_traffic import audit_traffic
-from tacit.traffic.tree import Traffic
 from tacit.economy.ledger import Price, PriceTable
+from tacit.traffic.audit_traffic import audit_traffic
+from tacit.traffic.tables import traffic_tables
+from tacit.traffic.tree import Traffic
 from tacit.types import Episode, ToolCall
 from tests.helpers.recorded import episode, recorded
 

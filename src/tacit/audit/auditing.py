@@ -74,7 +74,8 @@ class Audit:
             if going and (over := self._over(going, sizes, rungs)):
                 self.ended = over
                 return
-            self._tell(going)
+            if going:
+                self.say(f"{len(going)} of {len(self.targets)} parts are not settled yet")
         rest = unsettled(self.worth, self.confidence, self.settings.margin)
         self.ended = "all tasks are played" if rest else "the order is settled"
 
@@ -119,11 +120,6 @@ class Audit:
         """Tokens generated and read, without what was taken from earlier plays."""
         return paid(self.base) + sum(map(paid, self.without.values()))
 
-    def _tell(self, going: set[str]) -> None:
-        if going:
-            names = ", ".join(sorted(going))
-            self.say(f"not settled yet, more tasks for: {names}")
-
     async def telling(self) -> list[Spoken]:
         """The messages that helped and harmed most; where agents sample, played on from again."""
         tasks = {task.id: task for task in self.tasks}
@@ -136,10 +132,11 @@ class Audit:
                 tasks[one.episode.task_id], one.episode, one.call, one.cut, self.settings.again
             )
             sure.append(one.confirmed(plays))
-        return sorted(sure, key=lambda one: -one.value)
+        return sorted((one for one in sure if one.value), key=lambda one: -one.value)
 
     def to_json(self, messages: Sequence[Spoken] = ()) -> dict[str, Any]:
         order = sorted(self.worth.values(), key=lambda one: -one.value.mean)
+        margin = self.settings.margin
         graded = [one.grade.reward for one in self.base if one.grade]
         return {
             "reward": sum(graded) / len(graded) if graded else None,
@@ -147,7 +144,9 @@ class Audit:
             "samples": self.settings.samples,
             "failed": len(self.base) - len(graded),
             "confidence": self.confidence,
-            "parts": [asdict(one) | {"verdict": one.verdict} for one in order],
+            "parts": [
+                asdict(one) | {"verdict": one.verdict(self.settings.margin)} for one in order
+            ],
             "messages": [one.to_json() for one in messages],
             "spent": self.spent(),
             "equal": self.equal(),

@@ -1,6 +1,6 @@
-"""The work behind `tacit audit` of a config or a run: play, say what each part is worth, write it."""
+"""The work behind `tacit audit` of a config or a run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -8,15 +8,41 @@ from typing import Any
 
 from tacit.audit.auditing import Audit, paid
 from tacit.audit.playing import TeamPlayer
-from tacit.cli.commands import open_rosters
-from tacit.cli.tables import EpisodeBar, episode_progress, note
+from tacit.audit.tables import audit_tables, estimate_lines
+from tacit.cli.commands import checkpoint_of, measured_in, open_rosters
+from tacit.cli.tables import EpisodeBar, episode_progress, note, out as console, print_json
 from tacit.config import Config
+from tacit.config.file import load_config
 from tacit.errors import ConfigError
 from tacit.run.folder import RunFolder
 from tacit.run.opening import draws, prices_of, tasks_of, teams_of
 from tacit.run.spending import Spending
 from tacit.traffic.audit_traffic import audit_traffic
 from tacit.types import Episode
+
+
+def audit_source(
+    source: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    *,
+    checkpoint: str = "best",
+    dry: bool = False,
+) -> Coroutine[Any, Any, dict[str, Any]]:
+    """The audit of a config, a recipe or a run folder."""
+    config = load_config(source, overrides)
+    trained = checkpoint_of(source, checkpoint)
+    folder = out or measured_in(source, config.name, trained, "audit")
+    return run_audit(config, folder, trained=trained, dry=dry)
+
+
+def show_audit(result: Mapping[str, Any], *, as_json: bool = False) -> None:
+    if as_json:
+        print_json(result)
+        return
+    for one in estimate_lines(result) if "tokens_most" in result else audit_tables(result):
+        console.print(one)
+
 
 FILE = "audit.json"
 PROBE = 4

@@ -74,5 +74,3 @@ class TeamPlayer:
             cap=self.cap,
         )
         return list(zip(plays[::2], plays[1::2], strict=True))
-
-

@@ -46,14 +46,13 @@ class Worth:
         """The middle of the interval, which unlike the mean never looks certain by chance."""
         return self.value.mean * self.tasks / (self.tasks + 2)
 
-    @property
-    def verdict(self) -> str:
-        """What the interval says; undecided if it holds both."""
+    def verdict(self, margin: float) -> str:
+        """What the interval says; undecided if it holds too much."""
         if self.value.low > 0:
-            return "worth it"
+            return "helps"
         if self.value.high < 0:
             return "harms"
-        return "undecided"
+        return "no matter" if -margin < self.value.low and self.value.high < margin else "undecided"
 
 
 def pairs_of(base: Iterable[Episode], other: Iterable[Episode]) -> list[Pair]:

@@ -132,6 +132,21 @@ def train(
 
 
 @app.command()
+def audit(
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    dry: DryRun = False,
+    checkpoint: Which = "best",
+) -> None:
+    """Say what each agent, round and message of a team costs and is worth, by playing without."""
+    ring = _ring("audit")
+    work = ring.audit_source(source, overrides or (), out, checkpoint=checkpoint, dry=dry)
+    ring.show_audit(_await(work), as_json=as_json)
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
     out: Annotated[Path | None, typer.Option("--out", help="Where to; default in the run.")] = None,
@@ -326,6 +341,7 @@ def init(
 
 RINGS = {
     "plan": "tacit.plan.dry_run",
+    "audit": "tacit.audit.command",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
     "serve": "tacit.serve.serving",

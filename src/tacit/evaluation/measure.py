@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -112,7 +112,8 @@ async def evaluate_team(
     roles may not be silent. `recorded` are plays of the same tasks and samples: what they hold is
     not asked again.
     """
-    choices, known = dict.fromkeys(speaking, Choice.SPEAK), recorded or {}
+    plain = Setting(seed=seed, without=without, choices=dict.fromkeys(speaking, Choice.SPEAK))
+    known = recorded or {}
     pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
     wanted = {(task.id, sample): task for task in tasks for sample in range(settings.samples)}
@@ -132,18 +133,9 @@ async def evaluate_team(
         for episode in list(have.values()):
             on_episode(episode)
     missing = [
-        Job(
-            task,
-            Setting(
-                seed=seed,
-                sample=sample,
-                without=without,
-                choices=choices,
-                recorded=known[task_id, sample].calls if (task_id, sample) in known else (),
-            ),
-        )
-        for (task_id, sample), task in wanted.items()
-        if (task_id, sample) not in have
+        Job(task, replace(plain, sample=key[1], recorded=known[key].calls if key in known else ()))
+        for key, task in wanted.items()
+        if key not in have
     ]
     await play_all(
         roster,

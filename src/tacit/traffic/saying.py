@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tacit.economy.reward import repeated_grams
 from tacit.traffic.exchange import EXAMPLES, Example, Read, example
 from tacit.traffic.reading import COURTESIES, CallReading, can_follow, words
-from tacit.economy.reward import repeated_grams
 from tacit.types import Call, Episode
 
 MOST_WORDS = 12

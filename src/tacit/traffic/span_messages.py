@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tacit.traffic.span_files import Span
 from tacit.report.tolerant import tree_at
+from tacit.traffic.span_files import Span
 from tacit.types import ChatMessage, ToolCall
 
 DETAILS = "gen_ai.client.inference.operation.details"

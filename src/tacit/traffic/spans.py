@@ -20,10 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tacit.traffic.span_files import Span, read_spans
-from tacit.traffic.span_messages import messages_of
 from tacit.errors import DataError
 from tacit.report.tolerant import number, tree_at
+from tacit.traffic.span_files import Span, read_spans
+from tacit.traffic.span_messages import messages_of
 from tacit.types import MOST_TOKENS, Call, Episode, Stop, Usage
 
 CALLS = {"chat", "text_completion", "generate_content", "completion", "llm"}

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from tacit.cli.tables import Grid
 from tacit.traffic.exchange import Example
 from tacit.traffic.findings import amount, percent
 from tacit.traffic.reading import PARTS
 from tacit.traffic.tree import Spending, Traffic
-from tacit.cli.tables import Grid
 
 MOST_EDGES = 20
 MOST_LOOPS = 5
