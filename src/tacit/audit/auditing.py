@@ -144,9 +144,7 @@ class Audit:
             "samples": self.settings.samples,
             "failed": len(self.base) - len(graded),
             "confidence": self.confidence,
-            "parts": [
-                asdict(one) | {"verdict": one.verdict(self.settings.margin)} for one in order
-            ],
+            "parts": [asdict(one) | {"verdict": one.verdict(margin)} for one in order],
             "messages": [one.to_json() for one in messages],
             "spent": self.spent(),
             "equal": self.equal(),
