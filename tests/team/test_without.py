@@ -1,6 +1,7 @@
 """What a team does without is not asked for, not read, and costs nothing; the rest is as drawn."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -122,3 +123,17 @@ async def test_a_team_can_do_without_for_good() -> None:
 def test_a_cut_says_what_is_left_out(cut: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="a cut "):
         Cut.model_validate(cut)
+
+
+async def test_the_talk_ends_where_the_answers_agree() -> None:
+    same, other = r"\boxed{42}", r"so it is \boxed{41}"
+    team = {"debater": {"count": 3}}
+    for replies, calls in (([same] * 3, 3), ([same, other, same, same, same, same], 6)):
+        roster = replace(scripted("debate", {"debater": replies}, **team), stop="agreed")
+        episode = await play(roster)
+        assert len(episode.calls) == calls and episode.answer == same
+
+
+async def test_answers_that_cannot_be_read_do_not_agree() -> None:
+    roster = scripted("debate", {"debater": ["no idea"] * 4}, debater={"count": 2})
+    assert len((await play(replace(roster, stop="agreed"))).calls) == 4

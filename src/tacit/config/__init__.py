@@ -202,6 +202,8 @@ class TeamConfig(Section):
     """The topology's own: rounds, samples, shape."""
     without: list[Cut] = []
     """What the team does without; `tacit prune` writes it."""
+    stop: Literal["agreed"] | None = None
+    """Ends the talk once several agents have answered and their last answers are the same."""
     _servers: dict[str, McpConfig] = PrivateAttr(default_factory=dict)
 
     @property

@@ -44,6 +44,7 @@ def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
         topology=roster.topology,
         options=roster.options,
         without=roster.without,
+        stop=roster.stop,
         by=frozen,
         of=speakers,
     )

@@ -56,11 +56,12 @@ class Roster:
     topology: Topology
     options: Mapping[str, Any] = field(default_factory=dict)
     without: frozenset[Cut] = frozenset()
+    stop: str | None = None
 
     def seat(
         self, task: Task, setting: Setting, on_call: Callable[[Call], None] | None = None
     ) -> Team:
-        return Team(self.agents, task, setting, on_call, self.without)
+        return Team(self.agents, task, setting, on_call, self.without, self.stop)
 
     async def play(self, team: Team) -> Message:
         """The team's answer. Exceptions of the topology's own code become a TopologyError."""
@@ -206,6 +207,7 @@ def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str =
         topology=topology,
         options=config.options,
         without=frozenset(config.without),
+        stop=config.stop,
     )
 
 

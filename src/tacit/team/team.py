@@ -25,6 +25,7 @@ from tacit.engine.base import (
     without_marker,
 )
 from tacit.errors import Overflow, PromptTooLong
+from tacit.grading import read_answer
 from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
 from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, Toolbox, ToolContext, observation
 from tacit.types import Call, ChatMessage, Choice, Message, Stop, Task, ToolSpec
@@ -150,10 +151,12 @@ class Team:
         setting: Setting,
         on_call: Callable[[Call], None] | None = None,
         without: frozenset[Cut] = frozenset(),
+        stop: str | None = None,
     ) -> None:
         self.task = task
         self.setting = setting
         self.without = without | setting.without
+        self._stop = stop
         self._recorded = Recorded(setting.recorded)
         self.whole = Branch()
         _BRANCH.set(self.whole)
@@ -217,6 +220,13 @@ class Team:
         finally:
             self.whole.join([branch])
 
+    @property
+    def over(self) -> bool:
+        """True if the talk has come to its end: the agents that answered agree."""
+        answers = _BRANCH.get().answers.values() if self._stop == "agreed" else ()
+        read = [read_answer(self.task, answer.text) for answer in answers]
+        return len(read) > 1 and bool(read[0]) and len(set(read)) == 1
+
     async def generate(self, agent: Agent, request: Request) -> tuple[Completion, float]:
         """What the agent's engine says and after how many seconds, or what was recorded of it."""
         if known := self._recorded.take(agent.name, request.messages):
@@ -271,7 +281,8 @@ class Seat:
         allowed = silent and agent.may_be_silent
         part = part or agent.part
         number = _BRANCH.get().number(agent.name)
-        if self._left_out(round) and (instead := self._instead(part, final)):
+        unasked = self._left_out(round) or self.team.over
+        if unasked and (instead := self._instead(part, final)):
             return instead
         prompt = partial(
             build,
