@@ -34,7 +34,7 @@ def worth_table(result: Mapping[str, Any]) -> Grid:
         value = part["value"]
         row = [
             part["name"],
-            f"{100 * value['mean']:+.1f} [{100 * value['low']:+.1f}, {100 * value['high']:+.1f}]",
+            points(value),
             part["verdict"],
             str(part["helped"]),
             str(part["harmed"]),
@@ -75,6 +75,53 @@ def spent_line(result: Mapping[str, Any]) -> str:
         line += f" (the same tasks for every part: {result['equal']:,})"
     failed = f"; {result['failed']} plays failed" if result["failed"] else ""
     return f"{line}{failed}"
+
+
+def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What to print of a check of smaller teams."""
+    rows = []
+    for one in result["proposals"]:
+        value = one["difference"]
+        rows.append(
+            [
+                one["name"],
+                f"{100 * one['share']:.0f}",
+                points(value),
+                "passed" if one["passed"] else "–",
+                f"{100 * one['reward']:.1f}",
+                f"{one['generated']:.0f}",
+                f"{one['read']:.0f}",
+                str(one["tasks"]),
+            ]
+        )
+    yield Grid(
+        [
+            "smaller team",
+            "tokens\n%",
+            "reward − whole team's",
+            "",
+            "reward",
+            "said",
+            "read",
+            "tasks",
+        ],
+        rows,
+        title="Smaller teams on tasks that the audit did not use",
+        legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
+        "number of proposals, lies above −1 point.",
+    )
+    if result["chosen"]:
+        yield Text(f"\n{result['chosen']}: written to {result['config']}")
+    else:
+        yield Text(
+            "\nno smaller team is shown to be as good; more tasks would narrow the intervals"
+        )
+
+
+def points(value: Mapping[str, float]) -> str:
+    """A difference in reward with its interval."""
+    mean, low, high = (100 * value[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def estimate_lines(found: Mapping[str, Any]) -> Iterator[Text]:

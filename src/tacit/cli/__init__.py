@@ -147,6 +147,20 @@ def audit(
 
 
 @app.command()
+def prune(
+    run: Annotated[Path, typer.Argument(help="The folder of an audit.")],
+    tasks: Annotated[int, typer.Option(min=1, help="Most tasks to check with.")] = 512,
+    rivals: Annotated[
+        bool, typer.Option("--rivals", help="Also AgentPrune's and AgentDropout's way.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Propose a smaller team by an audit, check it on other tasks, and write its config."""
+    ring = _ring("prune")
+    ring.show_prune(_await(ring.run_prune(run, tasks, rivals=rivals)), as_json=as_json)
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
     out: Annotated[Path | None, typer.Option("--out", help="Where to; default in the run.")] = None,
@@ -342,6 +356,7 @@ def init(
 RINGS = {
     "plan": "tacit.plan.dry_run",
     "audit": "tacit.audit.command",
+    "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
     "serve": "tacit.serve.serving",
