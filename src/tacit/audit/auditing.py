@@ -63,7 +63,7 @@ class Audit:
         self.targets = targets_of(self.base, self.settings)
         going = {target.name for target in self.targets}
         while going:
-            for target in self.targets:
+            for target in list(self.targets):
                 if target.name in going:
                     size = next(n for n in rungs if n > sizes.get(target.name, 0))
                     await self._with_all(size)
@@ -87,6 +87,10 @@ class Audit:
         recorded = {(one.task_id, one.sample): one for one in self.base}
         cut = frozenset({target.cut})
         plays = await self.player.play(f"without {target.name}", self.tasks[:size], cut, recorded)
+        calls = [len(recorded[one.task_id, one.sample].calls) for one in plays]
+        if target.kind == "agent" and calls == [len(one.calls) for one in plays]:
+            self.targets.remove(target)  # it is asked all the same: only it can answer
+            return
         self.without[target.name] = plays
         self.worth[target.name] = worth_of(
             target,

@@ -51,11 +51,12 @@ def targets_of(episodes: Sequence[Episode], settings: AuditConfig) -> list[Targe
 
 
 def alone(agent: str, episodes: Iterable[Episode]) -> bool:
-    """True if every answer is the agent's last message and no other agent's."""
+    """True if every answer is what the agent says last, after all others, and no other says it."""
     for episode in episodes:
-        last = {call.agent: call.text for call in episode.calls}
+        last = {call.agent: call.text for call in episode.calls if call.is_turn}
+        after_all = [call.agent for call in episode.calls if call.is_turn][-1:] == [agent]
         authors = [name for name, text in last.items() if text == episode.answer]
-        if authors != [agent]:
+        if not after_all or authors != [agent]:
             return False
     return True
 
