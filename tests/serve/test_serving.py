@@ -62,6 +62,10 @@ def test_models_behind_a_url_are_given_up_before_the_client_is() -> None:
         ),
         (["pocket-hint", "tasks.name=nowhere.jsonl"], "or say how to answer with --instruction"),
         (["pocket-hint", "team.topology=hint_acter"], "did you mean `hint_actor`?"),
+        (["pocket-hint", "--request-budget", "tokns=9"], "did you mean `tokens`?"),
+        (["pocket-hint", "--request-budget", "turns=0"], "turns must be a whole number above 0"),
+        (["pocket-hint", "--conversation-budget", "money=1"], "set `prices: …`"),
+        (["pocket-hint", "--stop-when", "agred"], "did you mean `agreed`?"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )

@@ -229,11 +229,24 @@ def serve(
     rate: Annotated[float | None, typer.Option(min=1, help="Requests a minute by key.")] = None,
     body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
+    request_budget: Annotated[
+        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Of each request.")
+    ] = "",
+    conversation_budget: Annotated[
+        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Of each conversation.")
+    ] = "",
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Always left to the answer.")] = 256,
+    conversations: Annotated[int, typer.Option(min=1, help="Conversations remembered.")] = 10_000,
+    conversation_hours: Annotated[
+        float, typer.Option(min=0.01, help="How long a conversation is remembered.")
+    ] = 24.0,
+    stop_when: Annotated[str, typer.Option(help="agreed, repeating, or both with a comma.")] = "",
     grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse fields without effect.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
+    given = {name: value for name, value in locals().items() if name not in ("source", "overrides")}
     from tacit.config.file import load_config
 
     config = load_config(source, overrides or ())
@@ -243,28 +256,7 @@ def serve(
         ring = _ring("serve")
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
-    limits = ring.ServerLimits(
-        body_bytes=body_kb << 10,
-        rate=rate,
-        places=places,
-        waiting=waiting,
-        deadline=deadline,
-        strict=strict,
-    )
-    options = ring.ServeOptions(
-        host=host,
-        port=port,
-        name=name,
-        instruction=instruction,
-        key_env=key_env,
-        without_key=without_key,
-        actor_url=actor_url,
-        actor_model=actor_model,
-        actor_key_env=actor_key_env,
-        limits=limits,
-        grace=grace,
-        quiet=quiet,
-    )
+    options = ring.ServeOptions(**given)
     asyncio.run(ring.run_serve(config, options, trained_run(source)))
 
 
