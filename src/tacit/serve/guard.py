@@ -32,28 +32,28 @@ class BudgetGuard(Guard):
         self._allowance = allowance
         self._reader = Task(id="serve", question="", answer="", grader=reader)
         self._free = free
-        self._begun: Counter[str] = Counter()
-        self._answers = 0
-        """Messages begun that may be the answer."""
+        self._begun: Counter[tuple[str, bool]] = Counter()
+        """Messages under way by agent, and whether they may be the answer."""
+        self._answered = False
+        """True once somebody was asked for an answer."""
         self._last: Message | None = None
         self._looked = 0
         self._stopped: str | None = None
 
-    def rule(
-        self, seat: Seat, *, answers: bool, final: bool, foreign: bool = False
-    ) -> int | Message:
+    def most_tokens(self, seat: Seat, *, answers: bool, final: bool, foreign: bool = False) -> int:
         most = seat.agent.config.max_tokens
         if seat.name in self._free:
             return most
         self._look(seat.team)
-        reason = self._stopped or self._allowance.short_of(answers=answers)
-        if reason and (stands := self._instead(seat, answers, final, foreign)):
+        covered = answers and not self._answering
+        reason = self._stopped or self._allowance.short_of(answers=covered)
+        if reason and not (answers and self._needed(seat, final, foreign)):
             self._allowance.unasked[seat.name, reason] += 1
-            return stands
-        self._answers += answers
-        self._begun[seat.name] += 1
+            return 0
         left = self._allowance.left("tokens")
-        self._allowance.keep("turns", 1)
+        self._begun[seat.name, answers] += 1
+        self._answered |= answers
+        self._allowance.keep("turns", not covered)
         if answers:
             left = max(0, left) + self._allowance.reserve.get("tokens", 0)
         return int(min(most, max(1, left)))
@@ -68,26 +68,32 @@ class BudgetGuard(Guard):
         self._allowance.spend(call)
         if _is_answer(call):
             self._last = Message(call.agent, call.text)
-        if self._begun[call.agent] and not call.tool_calls:
-            self._begun[call.agent] -= 1
-            self._allowance.keep("turns", -1)
+        answers = call.part not in HELPING_PARTS
+        keys = [(call.agent, answers), (call.agent, not answers)]
+        key = next((key for key in keys if self._begun[key]), None)
+        if key and not call.tool_calls:
+            self._begun[key] -= 1
+            self._allowance.keep("turns", -(not key[1] or self._answering > 0))
+
+    @property
+    def _answering(self) -> int:
+        """Answers under way. The turn of one of them is that which is kept for the answer."""
+        return sum(n for (_, answers), n in self._begun.items() if answers)
 
     def answer(self, given: Message) -> Message:
         """The topology's answer, or the last one said if the topology was left with silence."""
         return self._last if given.silent and self._last else given
 
-    def _instead(self, seat: Seat, answers: bool, final: bool, foreign: bool) -> Message | None:
-        """What stands in place of a message that there is no room for; None if it is needed."""
-        silence = Message(seat.name, silent=True)
-        if not answers:
-            return silence
+    def _needed(self, seat: Seat, final: bool, foreign: bool) -> bool:
+        """True if there would be no answer without this one, or a final one that missed something.
+
+        An answer stands until something is said after it.
+        """
         heard = seat.team.heard
         own = [n for n, call in enumerate(heard) if call.agent == seat.name and _is_answer(call)]
         if own and not foreign:
-            since = any(call.is_turn for call in heard[own[-1] + 1 :])
-            if not (final and since):
-                return Message(seat.name, heard[own[-1]].text)
-        return None if final or not self._answers else silence
+            return final and any(call.is_turn for call in heard[own[-1] + 1 :])
+        return final or not self._answered
 
     def _look(self, team: Team) -> None:
         """Notice whether the newest messages end the talk."""
@@ -115,5 +121,4 @@ class BudgetGuard(Guard):
 
 
 def _is_answer(call: Call) -> bool:
-    helps = call.may_be_silent or call.part in HELPING_PARTS
-    return call.is_turn and not helps
+    return call.is_turn and call.part not in HELPING_PARTS

@@ -128,7 +128,7 @@ class ChatRequest:
             return ""
         if len(named) > LONGEST_NAME:
             told = f"a conversation's name may have at most {LONGEST_NAME} characters"
-            raise HttpError(400, told, param="metadata.conversation_id")
+            raise HttpError(400, told)
         return named
 
     @property

@@ -73,15 +73,19 @@ class TeamBackend:
         asked = [(p, sample) for p in chat.prompts for sample in range(chat.fields.n or 1)]
         choices = [_Choice(chat, emit, index) for index in range(len(asked))]
         with self._budgets.opened(chat, len(asked)) as allowance:
-            plays = [
-                self._play(
-                    question_of(messages), choice, Setting(seed=seed, sample=sample), allowance
-                )
-                for choice, (messages, sample) in zip(choices, asked, strict=True)
-            ]
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(play) for play in plays]
+                    tasks = [
+                        group.create_task(
+                            self._play(
+                                question_of(messages),
+                                choice,
+                                Setting(seed=seed, sample=sample),
+                                allowance,
+                            )
+                        )
+                        for choice, (messages, sample) in zip(choices, asked, strict=True)
+                    ]
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         calls = [call for task in tasks for call in task.result()]
