@@ -496,3 +496,4 @@ def test_a_conversation_that_others_take_up_may_be_asked_again_later() -> None:
     assert refused.value.status == 429 and refused.value.headers == {"retry-after": "1"}
     with budgets.opened(chat, 1) as allowance:
         assert not any(allowance.request.spent.values())
+    assert allowance.conversation and not allowance.conversation.open, "it may be forgotten"

@@ -141,6 +141,20 @@ def test_a_runs_collaborator_helps_a_foreign_actor(trained: Path) -> None:
     assert [model["id"] for model in models["data"]] == ["tiny", "pocket-hint"]
 
 
+def test_money_is_counted_by_the_configs_prices(tmp_path: Path) -> None:
+    models = {"pocket": {"input": 1000, "output": 50_000}, "dear": {"input": 9, "output": 10**9}}
+    (tmp_path / "prices.yaml").write_text(json.dumps({"date": "2026-01-01", "models": models}))
+    options = ("prices=prices.yaml", "--request-budget", "money=100", "--answer-tokens", "9")
+    with served(tmp_path, "pocket-hint", *options) as (url, process):
+        body = ASK | {"model": "pocket-hint"}
+        reply = httpx2.post(f"{url}/chat/completions", json=body, timeout=60).json()
+        log_of(process)
+    usage, budget = reply["usage"], reply["tacit"]["budget"]["request"]["money"]
+    assert reply["tacit"]["conversation"][0]["agent"] == "hinter", "a model nobody uses is not dear"
+    paid = usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 50000
+    assert budget == {"limit": 100.0, "spent": pytest.approx(paid / 1e6)}
+
+
 def test_sigterm_under_load_loses_no_accepted_request(tmp_path: Path) -> None:
     """Whoever was let in hears all of its answer; the others are refused before they hear any."""
     told = Told()
