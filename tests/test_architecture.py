@@ -43,6 +43,7 @@ RINGS = (
     "serve",
     "external",
     "audit",
+    "cluster",
 )
 """What the core finds by name and never imports."""
 ORDER = (*CORE, *RINGS)
