@@ -72,6 +72,7 @@ function oneRun(run) {
         "Held-out numbers of the trained team follow with its first evaluation.",
       ),
     );
+  else if (run.overview.audit) parts.push(h("h1", { class: "claim" }, auditClaim(run.overview.audit)));
   else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
   else
     parts.push(
