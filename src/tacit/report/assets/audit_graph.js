@@ -21,8 +21,8 @@ function auditGraph({ agents, edges, parts }) {
     places = placesOf(agents, radius),
     ys = [...places.values()].map(({ y }) => y),
     top = Math.min(...ys) - 60,
-    width = 2 * (radius + 110),
-    height = Math.max(...ys) + 60 - top,
+    width = 2 * (radius + 120),
+    height = Math.max(...ys) + 65 - top,
     scale = { most: mostOf(parts), measured: parts.length > 0 };
   const drawn = edges
       .filter((edge) => edge.sender !== edge.reader)
@@ -95,7 +95,7 @@ function arrow(edge, places, wide, { most, measured }) {
 // An agent, its name away from the middle, where the arrows are.
 function dot(agent, { x, y }, aside, { most, measured }) {
   const side = aside ? Math.sign(Math.round(x / 60)) : 0,
-    below = y > -30 ? 32 : -37,
+    below = y < -30 ? -37 : aside ? 32 : 42,
     place = { x: x - 18 * side, "text-anchor": ["end", "middle", "start"][side + 1] },
     name = oneLine(agent.name);
   return s(
