@@ -88,7 +88,7 @@ def test_an_audited_folder_is_finished_and_its_plays_are_no_teams(tmp_path: Path
         write(tmp_path, f"episodes/{name}.jsonl", episode("t", [call("a", "4")], True))
     run = opened(tmp_path)
     assert run.overview()["state"]["status"] == "unfinished"
-    assert len(run.overview()["points"]) == 3 and run.overview()["audit"] is None
+    assert run.overview()["audit"] is None
     write(tmp_path, "audit.json", audit())
     assert run.refresh(), "a page that is live sees it"
     overview = run.overview()

@@ -4,6 +4,7 @@ An audit of a recording has traffic and no outcomes; then nothing has a worth.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from tacit.report.results import estimate
@@ -23,7 +24,7 @@ def audit_of(tree: Tree) -> Tree | None:
         return None
     parts = sorted((one for one in parts if one["value"]), key=_rank)
     episodes = number(traffic.get("episodes")) or 0
-    numbers = ("reward", "tasks", "failed", "confidence", "spent", "equal")
+    numbers = ("reward", "tasks", "failed", "confidence", "spent")
     return {
         **{name: number(tree.get(name)) for name in numbers},
         "currency": _text(tree.get("currency") or traffic.get("currency")) or None,
@@ -39,10 +40,12 @@ def audit_of(tree: Tree) -> Tree | None:
     }
 
 
-def is_play(source: str) -> bool:
-    """True for the episodes of an audit. Each cut has the tasks that it took to judge that part, so
-    these are no teams to set beside each other."""
-    return source == "audited" or source.startswith("without ")
+def is_play(source: str, sources: Collection[str]) -> bool:
+    """True for the plays of an audit, which are no teams to set beside each other.
+
+    Each part is played without on as many tasks as it took to judge that part.
+    """
+    return "audited" in sources and (source == "audited" or source.startswith("without "))
 
 
 def without_texts(audit: Tree) -> Tree:

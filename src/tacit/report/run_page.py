@@ -173,7 +173,7 @@ class Run:
             points[name] = point_of(name, tree | later)
         for source in self._ordered_sources():
             played = source.name != "train" and not source.name.endswith(VARIANTS)
-            played &= not (self.audit and is_play(source.name))
+            played &= not is_play(source.name, self.sources)
             if played and source.name not in points and len(source):
                 points[source.name] = counted(source) | {
                     "partial": not (self.summary or self.audit)
