@@ -1,5 +1,6 @@
 """The work behind `tacit audit` of a config or a run."""
 
+import shlex
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -42,6 +43,8 @@ def show_audit(result: Mapping[str, Any], *, as_json: bool = False) -> None:
         return
     for one in estimate_lines(result) if "tokens_most" in result else audit_tables(result):
         console.print(one)
+    if folder := result.get("folder"):
+        console.print(f"as a page: tacit report {shlex.quote(folder)}", soft_wrap=True)
 
 
 FILE = "audit.json"
@@ -106,7 +109,7 @@ async def run_audit(
             "spend": spending.to_json(),
         }
         run.write_json(FILE, result)
-    return result
+    return result | {"folder": str(folder)}
 
 
 def estimate(audit: Audit, tasks: int, config: Config) -> dict[str, Any]:

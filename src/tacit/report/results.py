@@ -26,9 +26,9 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "kind": kind_of(name),
         "step": step_of(name),
-        "accuracy": _estimate(tree.get("accuracy")),
-        "tokens": _estimate(tree.get("generated")),
-        "levels": {lv: _estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
+        "accuracy": estimate(tree.get("accuracy")),
+        "tokens": estimate(tree.get("generated")),
+        "levels": {lv: estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
         "agents": _agents(tree),
         "silence": _silence(tree),
         "changed": tree_at(tree, "changed") or None,
@@ -60,7 +60,7 @@ def _talk(tree: dict[str, Any]) -> dict[str, Any] | None:
             "messages": number(tree_at(play).get("messages")),
             "generated": number(tree_at(play).get("generated")),
             "read": number(tree_at(play).get("read")),
-            "above": _estimate(tree_at(play).get("above")),
+            "above": estimate(tree_at(play).get("above")),
         }
         for name, play in tree_at(tree, "plays").items()
     }
@@ -80,7 +80,7 @@ def _silence(tree: dict[str, Any]) -> float | None:
     return sum(agent["silence"] * agent["calls"] for agent in agents) / calls if calls else None
 
 
-def _estimate(value: Any) -> dict[str, float] | None:
+def estimate(value: Any) -> dict[str, float] | None:
     """A mean with its interval; without one, the mean stands for both ends."""
     mean, low, high = (number(tree_at(value).get(name)) for name in ("mean", "low", "high"))
     if mean is None:

@@ -65,6 +65,7 @@ function draw() {
   document.title = runs.length === 1 ? `${oneLine(runs[0].label)} · Tacit` : "Tacit";
   for (const [place, part] of [
     ["headline", drawHeadline],
+    ["audits", drawAudits],
     ["frontier-chart", drawFrontier],
     ["curves-missing", drawCurves],
     ["flows", drawTalk],
