@@ -1,4 +1,4 @@
-"""Writes replies as a model server would: a whole reply as a stream, and a text as a whole reply."""
+"""Writes replies as a model server would: a text as a whole reply, and that as a stream."""
 
 import json
 import time
@@ -7,24 +7,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tacit.external.passing import Local
-from tacit.external.wire import CHAT, RESPONSES, Json
+from tacit.external.wire import CHAT, GENERATING, RESPONSES, Json
 from tacit.serve.schema import DONE, chunk_head, chunks_of, encoded, event
 
 NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-def local_reply(path: str, request: Mapping[str, Any], response: Json) -> Local:
+def local_reply(path: str, request: Mapping[str, Any], response: Json, source: str) -> Local:
     """A reply in the form that the request asks for."""
-    if not request.get("stream"):
-        return Local(encoded(response))
+    if path not in GENERATING or not request.get("stream"):
+        return Local(encoded(response), source)
     if path == RESPONSES:
-        return Local(b"".join(_response_events(response)), "text/event-stream")
+        return Local(b"".join(_response_events(response)), source, "text/event-stream")
     chunks = [*(chunks_of(response) if path == CHAT else _pieces(response))]
     options = request.get("stream_options")
     if isinstance(options, dict) and options.get("include_usage"):
         usage = response.get("usage") or NOTHING
         chunks.append({**chunks[-1], "choices": [], "usage": usage})
-    return Local(b"".join(map(event, chunks)) + DONE, "text/event-stream")
+    return Local(b"".join(map(event, chunks)) + DONE, source, "text/event-stream")
 
 
 def spoken(path: str, request: Mapping[str, Any], text: str) -> Json:
@@ -96,7 +96,7 @@ def _response_events(response: Json) -> Iterator[bytes]:
     yield sent("in_progress", {"response": begun})
     for index, item in enumerate(response.get("output") or []):
         place = {"output_index": index}
-        empty = {"content": []} if item.get("type") == "message" else {}
+        empty: Json = {"content": []} if item.get("type") == "message" else {}
         empty |= {"arguments": ""} if item.get("type") == "function_call" else {}
         yield sent("output_item.added", place | {"item": item | empty})
         place |= {"item_id": item.get("id")}

@@ -73,7 +73,7 @@ def record_of(exchange: Exchange) -> Record:
         role=exchange.role,
         key=exchange.key,
         streamed=streamed,
-        request=_without_keys(parsed(exchange.body)),
+        request=without_keys(parsed(exchange.body)),
         response=response,
         error=error,
     )
@@ -124,7 +124,7 @@ class CallLog:
         self.failed += record.failed
 
 
-def _without_keys(request: Any) -> Any:
+def without_keys(request: Any) -> Any:
     """The request without the keys that a remote tool server is shown."""
     tools = request.get("tools") if isinstance(request, dict) else None
     if not isinstance(tools, list):

@@ -66,6 +66,8 @@ class Exchange:
     """The reply's content type."""
     reply: bytearray = field(default_factory=bytearray)
     error: str | None = None
+    source: str = ""
+    """Empty if the server was asked; else what a local reply is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Local:
     """A reply made here, with status 200."""
 
     body: bytes
+    source: str
+    """What it is made of, for the keeper."""
     kind: str = "application/json"
 
 
@@ -251,6 +255,7 @@ async def _send_local(
     local: Local, exchange: Exchange, keep: Callable[[], None], send: Send
 ) -> None:
     exchange.status, exchange.kind, exchange.end = 200, local.kind, clock()
+    exchange.source = local.source
     exchange.reply += local.body
     keep()
     headers = [(b"content-type", local.kind.encode())]

@@ -14,20 +14,20 @@ import contextlib
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigError, EngineError
 from tacit.external.answers import local_reply, spoken
-from tacit.external.calls import CallLog, Record, record_of
+from tacit.external.calls import CallLog, Record, record_of, without_keys
 from tacit.external.loopback import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of
-from tacit.external.reading import Agents, Recording, about, call_of, read_recording, speaks
-from tacit.external.wire import GENERATING, parsed
+from tacit.external.reading import Recording, about, call_of, read_recording, speaks
+from tacit.external.wire import parsed, said_of
 from tacit.registry import did_you_mean
 from tacit.run.folder import RunFolder
 from tacit.serve.http_error import HttpError
@@ -76,6 +76,8 @@ class Replayed:
     """Whether the app came to the message in question."""
     failed: int
     """Real calls without a complete answer, which are not among `calls`."""
+    uncounted: int
+    """Real calls whose server told no usage, so that `spent` is too low."""
 
     def made(self, source: Source) -> tuple[Call, ...]:
         pairs = zip(self.calls, self.sources, strict=True)
@@ -109,7 +111,7 @@ class Replays:
         Without a change it only shows whether the app does the same again.
         """
         assert self.loopback is not None
-        session = _Session(self._records(episode), self.recording.agents.copy(), change)
+        session = _Session(self.recording, episode, change)
         name = secrets.token_urlsafe(16)
         self._sessions[name] = session
         answer, error = "", None
@@ -121,92 +123,82 @@ class Replays:
             del self._sessions[name]
         return session.result(answer, error)
 
-    def session(self, exchange: Exchange) -> "_Session":
+    def answer(self, exchange: Exchange) -> Local | None:
+        """The answer to give here; None if the server must be asked."""
         if exchange.place not in self._sessions:
             raise HttpError(404, "no such episode is being replayed", code="episode_over")
-        return self._sessions[exchange.place]
+        return self._sessions[exchange.place].answer(exchange)
 
-    def answer(self, exchange: Exchange) -> Local | None:
-        return self.session(exchange).answer(exchange)
-
-    def _records(self, episode: str) -> tuple[Record, ...]:
-        known = self.recording.records
-        if episode not in known:
-            raise ConfigError(
-                f"no episode `{episode}` was recorded: {did_you_mean(episode, known)}"
-            )
-        return known[episode]
-
-
-@dataclass(slots=True)
-class _Done:
-    record: Record
-    source: Source
+    def keep(self, exchange: Exchange) -> Record | None:
+        """Note what was asked; returns the record of what the server answered."""
+        if session := self._sessions.get(exchange.place):
+            return session.keep(exchange)
+        return record_of(exchange) if exchange.reply else None  # an app that took too long
 
 
 class _Session:
     """One run: what is still to be answered from the recording, and what was asked."""
 
-    def __init__(self, records: tuple[Record, ...], agents: Agents, change: Change | None) -> None:
-        calls = [record for record in records if speaks(record)]
+    def __init__(self, recording: Recording, episode: str, change: Change | None) -> None:
+        known = recording.records
+        if episode not in known:
+            hint = did_you_mean(episode, known)
+            raise ConfigError(f"no episode `{episode}` was recorded: {hint}")
+        calls = [record for record in known[episode] if speaks(record)]
         if change and not 0 <= change.index < len(calls):
-            raise ConfigError(f"the episode has {len(calls)} messages, and none at {change.index}")
-        self._agents = agents
+            raise ConfigError(f"`{episode}` has {len(calls)} messages, and none at {change.index}")
+        self._episode = episode
+        self._agents = recording.agents.copy()
         self._text = change.text if change else ""
         self._in_question = calls[change.index] if change else None
         self._waiting: dict[str, deque[Record]] = {}
-        for record in records:
-            self._waiting.setdefault(_asked(record), deque()).append(record)
+        for record in known[episode]:
+            asked = _identity(record.role, record.path, record.request)
+            self._waiting.setdefault(asked, deque()).append(record)
         self._keys: dict[str | None, str | None] = {}
         """This run's label of an API key → the recording's, as learned from equal requests."""
-        self._sources: dict[int, Source] = {}
-        self.done: list[_Done] = []
+        self._done: list[tuple[Record, Source]] = []
 
     def answer(self, exchange: Exchange) -> Local | None:
         """The n-th equal request has the n-th recorded answer; None if there is none."""
-        request = parsed(exchange.body)
+        request = without_keys(parsed(exchange.body))
         waiting = self._waiting.get(_identity(exchange.role, exchange.path, request))
         if not waiting:
-            self._sources[id(exchange)] = Source.REAL
             return None
         record = waiting.popleft()
         self._keys[exchange.key] = record.key
-        changed = record is self._in_question
-        self._sources[id(exchange)] = Source.CHANGED if changed else Source.RECORDED
         asked = request if isinstance(request, dict) else {}
-        reply = spoken(record.path, asked, self._text) if changed else record.response
-        if exchange.path not in GENERATING:
-            return Local(json.dumps(reply).encode())
-        return local_reply(exchange.path, asked, reply)
+        if record is self._in_question:
+            reply = spoken(record.path, asked, self._text)
+            return local_reply(record.path, asked, reply, Source.CHANGED)
+        return local_reply(record.path, asked, record.response, Source.RECORDED)
 
     def keep(self, exchange: Exchange) -> Record | None:
-        """Note what was asked; returns the record of a real call, to be kept on disk."""
-        source = self._sources.pop(id(exchange), Source.REAL)
+        source = Source(exchange.source or Source.REAL)
         record = record_of(exchange)
-        record = replace(record, key=self._keys.get(record.key, record.key))
-        self.done.append(_Done(record, source))
+        key = self._keys.get(record.key, record.key)
+        record = replace(record, episode=self._episode, key=key)
+        self._done.append((record, source))
         return record if source is Source.REAL else None
 
     def result(self, answer: str, error: str | None) -> Replayed:
-        ordered = sorted(self.done, key=lambda one: one.record.start)
-        real = [one for one in ordered if one.source is Source.REAL]
-        good = [one for one in ordered if speaks(one.record) and not one.record.failed]
+        ordered = sorted(self._done, key=lambda one: one[0].start)
+        good = [(one, source) for one, source in ordered if speaks(one) and not one.failed]
+        real = [one for one, source in ordered if source is Source.REAL]
+        heard = [one for one, source in good if source is Source.REAL]
         return Replayed(
             answer=answer,
             error=error,
-            calls=tuple(self._call(one) for one in good),
-            sources=tuple(one.source for one in good),
-            changed=any(one.source is Source.CHANGED for one in ordered),
-            failed=sum(one.record.failed for one in real),
+            calls=tuple(self._call(one, source) for one, source in good),
+            sources=tuple(source for _, source in good),
+            changed=any(source is Source.CHANGED for _, source in ordered),
+            failed=sum(one.failed for one in real),
+            uncounted=sum(said_of(one.path, one.response).usage is None for one in heard),
         )
 
-    def _call(self, one: _Done) -> Call:
-        call = call_of(one.record, self._agents.name(one.record))
-        return replace(call, reused=one.source is Source.RECORDED)
-
-
-def _asked(record: Record) -> str:
-    return _identity(record.role, record.path, record.request)
+    def _call(self, record: Record, source: Source) -> Call:
+        call = call_of(record, self._agents.name(record))
+        return replace(call, reused=source is Source.RECORDED)
 
 
 def _identity(role: str | None, path: str, request: Any) -> str:
@@ -230,7 +222,7 @@ async def replaying(
     log = CallLog(RunFolder(folder), REPLAYS, [key] if key else [])
 
     def keep(exchange: Exchange) -> None:
-        if record := replays.session(exchange).keep(exchange):
+        if record := replays.keep(exchange):
             log.append(record, exchange.secret)
 
     app = PassThrough(upstream, keep, keys=log.keys, local=replays.answer)

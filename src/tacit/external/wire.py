@@ -219,7 +219,7 @@ def _merge(whole: Json, delta: Mapping[str, Any]) -> None:
         elif name in ("role", "id") and known:
             continue
         elif isinstance(value, str | list) and type(known) is type(value):
-            whole[name] = known + value
+            whole[name] += value
         elif isinstance(value, dict) and isinstance(known, dict):
             _merge(known, value)
         elif value is not None:
