@@ -5,7 +5,9 @@ audio, nothing is kept but that they were sent.
 """
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -57,12 +59,13 @@ class Record:
 def record_of(exchange: Exchange) -> Record:
     """What is kept of an exchange that is over."""
     streamed, error = "event-stream" in exchange.kind, exchange.error
+    reply = _unpacked(exchange)
     if streamed:
-        response, whole = assembled(exchange.path, exchange.reply)
+        response, whole = assembled(exchange.path, reply)
         # a client that has heard the end may hang up before the server does
         error = None if whole else error or "the stream broke off"
     else:
-        response = parsed(exchange.reply)
+        response = parsed(reply)
     return Record(
         start=exchange.start,
         end=exchange.end,
@@ -77,6 +80,14 @@ def record_of(exchange: Exchange) -> Record:
         response=response,
         error=error,
     )
+
+
+def _unpacked(exchange: Exchange) -> bytes:
+    if exchange.packing not in ("gzip", "deflate"):
+        return bytes(exchange.reply)
+    with suppress(zlib.error):
+        return zlib.decompressobj(wbits=47).decompress(exchange.reply)  # of either kind
+    return b""
 
 
 def line_of(record: Record, secrets: Sequence[str] = ()) -> bytes:

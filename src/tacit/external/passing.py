@@ -64,6 +64,8 @@ class Exchange:
     status: int = 0
     kind: str = ""
     """The reply's content type."""
+    packing: str = ""
+    """How the reply is compressed, if the server did so without being asked to."""
     reply: bytearray = field(default_factory=bytearray)
     error: str | None = None
     source: str = ""
@@ -226,6 +228,7 @@ async def _send_reply(
 ) -> None:
     exchange.status = reply.status_code
     exchange.kind = reply.headers.get("content-type", "")
+    exchange.packing = reply.headers.get("content-encoding", "")
     ours = {*OF_ONE_HOP, "date"}
     headers = [(k.lower(), v) for k, v in reply.headers.raw if k.decode().lower() not in ours]
     start = {"type": "http.response.start", "status": reply.status_code, "headers": headers}
