@@ -25,7 +25,8 @@ PAUSE = 30.0
 MANY_AGENTS = 8
 """So many agents, each asked about once, are probably one whose system prompt changes."""
 _OPENING = re.compile(
-    r"(?:\W*\b(?:you are|you're|act as|your role is|role:|name:|as)\b)?\W*(?:\b(?:an?|the)\b)?\W*",
+    r"\W*(?:(?:you are|you're|act as|your role is|as)\b|(?:role|name)\s*:)?\W*"
+    r"(?:(?:an?|the)\b)?\W*",
     re.IGNORECASE,
 )
 _WORDS, _LETTERS = 4, 40

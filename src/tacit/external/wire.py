@@ -44,8 +44,9 @@ def text_of(content: Any) -> str:
 def _part(part: Any) -> str:
     if not isinstance(part, dict):
         return str(part)
-    if isinstance(said := part.get("text") or part.get("refusal"), str):
-        return said
+    said = [part[name] for name in ("text", "refusal") if isinstance(part.get(name), str)]
+    if said:
+        return str(said[0])
     kind = str(part.get("type", "part")).removeprefix("input_").removesuffix("_url")
     return f"[{kind}]"
 
