@@ -37,25 +37,38 @@ Script = Callable[[str, Json], "str | Tool"]
 
 
 def by_prompt(path: str, body: Json) -> str | Tool:
-    """Calls a tool that fits, once; then says what came of it. Else a sentence of its own."""
+    """Calls each of its tools once, with what fits; then says what came of the last one."""
     items = body.get("messages") or body.get("input") or body.get("prompt")
     items = items if isinstance(items, list) else [{"role": "user", "content": items}]
+    items = [item for item in items if isinstance(item, dict)]
+    called = [call["function"]["name"] for item in items for call in item.get("tool_calls") or ()]
+    called += [item["name"] for item in items if item.get("type") == "function_call"]
     outputs = [
         str(item.get("content") or item.get("output"))
         for item in items
         if item.get("role") == "tool" or item.get("type") == "function_call_output"
     ]
-    tools = {(tool.get("function") or tool)["name"] for tool in body.get("tools") or []}
-    asked = " ".join(re.findall(r"\d+ \+ \d+", json.dumps(items)))
-    if "add" in tools and not outputs and (found := re.search(r"(\d+) \+ (\d+)", asked)):
-        return Tool("add", {"a": int(found[1]), "b": int(found[2])})
-    handoffs = sorted(name for name in tools if name.startswith("transfer"))
-    if handoffs and not any("transfer" in output.lower() for output in outputs):
-        return Tool(handoffs[0])
+    for tool in body.get("tools") or ():
+        function = tool.get("function") or tool
+        if function["name"] not in called:
+            return Tool(function["name"], _arguments(function, items))
     if outputs:
-        return f"The result is {outputs[-1]}."
-    digest = hashlib.blake2b(json.dumps([path, body], sort_keys=True).encode(), digest_size=3)
-    return f"Remark {digest.hexdigest()}: think of the tens first, then of the ones."
+        return f"The result is {outputs[-1].strip('.')}."
+    asked = json.dumps([path, body], sort_keys=True)
+    digest = hashlib.blake2b(asked.encode(), digest_size=3).hexdigest()
+    return f"Remark {digest}: think of the tens first, then of the ones."
+
+
+def _arguments(function: Json, items: list[Json]) -> Json:
+    """Numbers of the question for numbers, and the question itself for texts."""
+    asked = [item.get("content") for item in items if item.get("role") == "user"]
+    question = json.dumps(asked[-1]) if asked else ""
+    numbers = iter(re.findall(r"\d+", question))
+    wanted = (function.get("parameters") or {}).get("properties") or {}
+    return {
+        name: int(next(numbers, "0")) if "integer" in json.dumps(schema) else question.strip('"')
+        for name, schema in wanted.items()
+    }
 
 
 @dataclass
