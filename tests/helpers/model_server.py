@@ -6,7 +6,6 @@ The same request always has the same reply, to the byte, unless the script count
 import hashlib
 import json
 import re
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tacit.serve.http_server import bind
 from tests.helpers.waiting import wait_for
 
 Json = dict[str, Any]
@@ -254,8 +254,7 @@ def _response_events(reply: Json) -> list[bytes]:
 
 @contextmanager
 def model_server(script: Script = by_prompt) -> Iterator[ModelServer]:
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
+    sock = bind("127.0.0.1", 0)
     server = ModelServer(f"http://127.0.0.1:{sock.getsockname()[1]}/v1", script)
     app = Starlette(routes=[Route("/v1/{path:path}", server.answer, methods=["GET", "POST"])])
     config = uvicorn.Config(app, log_level="error", lifespan="off", ws="none")

@@ -1,4 +1,4 @@
-"""Apps of five frameworks, recorded by their base URL: unchanged, with who said what beside them."""
+"""Apps of five frameworks, recorded by their base URL: unchanged, and who said what beside it."""
 
 import json
 import re

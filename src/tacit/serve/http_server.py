@@ -36,7 +36,8 @@ LAST_REFUSALS = 0.3
 def bind(host: str, port: int) -> socket.socket:
     """Take the address before anything heavy is done; nobody can connect yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small pieces at once (TCP_NODELAY) only where a socket says that it is TCP
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
