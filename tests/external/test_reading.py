@@ -84,6 +84,8 @@ def test_names_do_not_depend_on_the_order_in_which_calls_ended(tmp_path: Path) -
 def test_several_keys_are_several_agents(tmp_path: Path) -> None:
     records = [record(0, system="One."), record(1, key="key 2"), record(2, system="Two.")]
     assert agents(read(tmp_path, records)) == ["key 1", "key 2", "key 1"]
+    later = [record(0, system="One."), record(1, system="One.", key="key 1 of start 2")]
+    assert agents(read(tmp_path, later)) == ["One", "One"], "which may be the same key"
 
 
 @pytest.mark.parametrize(
@@ -230,6 +232,24 @@ def test_a_response_is_read_with_its_items_and_usage() -> None:
     assert (said.text, said.stop) == ("Two", Stop.LENGTH)
     assert said.tool_calls == (ToolCall("add", "{}", "c2"),)
     assert said.usage == Usage(prompt=9, generated=6, cached=4, reasoning=3)
+
+
+def test_what_the_server_remembered_is_part_of_the_prompt(tmp_path: Path) -> None:
+    def response(number: int, asked: str, **more: Any) -> Record:
+        request = {"model": "m", "instructions": f"Told {number}.", "input": asked, **more}
+        part = {"type": "output_text", "text": f"said {number}"}
+        output = [{"type": "message", "content": [part]}]
+        said = {"id": f"resp_{number}", "output": output, "usage": {"input_tokens": 1}}
+        return record(
+            number, path="responses", request=request, response=said, episode="x", role="a"
+        )
+
+    records = [response(1, "one"), response(2, "two", previous_response_id="resp_1")]
+    (episode,) = read(tmp_path, records).episodes
+    said = [(message.role, message.content) for message in episode.calls[1].messages]
+    assert said == [
+        ("user", "one"), ("assistant", "said 1"), ("system", "Told 2."), ("user", "two"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses"])

@@ -161,7 +161,7 @@ def test_no_key_is_kept_or_logged(tmp_path: Path) -> None:
     first, second, third = read_calls(tmp_path / "kept")
     assert first.failed and "[key]" in first.response["error"]["message"]
     assert second.request["tools"][0]["headers"] == "[key]"
-    assert (first.key, second.key, third.key) == ("key 1", "key 1", "key 2")
+    assert (first.key, second.key, third.key) == ("key 1", "key 1", "key 1 of start 2")
 
 
 def test_a_key_may_carry_labels_which_stay_here(tmp_path: Path, server: ModelServer) -> None:
@@ -290,7 +290,26 @@ def test_it_survives_a_kill_and_goes_on(tmp_path: Path, server: ModelServer) -> 
     with recording(tmp_path, server.url) as (base, process):
         ask(base, "chat/completions", body)
         log_of(process)
-    assert [record.key for record in read_calls(tmp_path / "kept")] == ["key 1", "key 2"]
+    keys = [record.key for record in read_calls(tmp_path / "kept")]
+    assert keys == ["key 1", "key 1 of start 2"]
+    (episode,) = read_recording(tmp_path / "kept").episodes
+    assert [call.agent for call in episode.calls] == ["Planner", "Planner"], "still one agent"
+
+
+def test_a_disk_that_cannot_be_written_does_not_stop_the_app(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    body = json.dumps(CHAT).encode()
+    path = tmp_path / "kept" / "calls.jsonl"
+    with recording(tmp_path, server.url) as (base, process):
+        path.mkdir()
+        assert ask(base, "chat/completions", body).status_code == 200
+        path.rmdir()
+        assert ask(base, "chat/completions", body).status_code == 200
+        log = log_of(process)
+    assert "a call could not be kept: Is a directory" in log
+    assert "recorded 1 requests, 0 of them failed; 1 could not be kept" in log
+    assert len([*read_calls(tmp_path / "kept")]) == 1
 
 
 def test_it_runs_a_program_on_tasks(tmp_path: Path, server: ModelServer) -> None:

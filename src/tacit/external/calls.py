@@ -5,6 +5,7 @@ audio, nothing is kept but that they were sent.
 """
 
 import json
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import ConfigError
-from tacit.external.passing import Exchange, KeyLabels
+from tacit.external.passing import OF_START, Exchange, KeyLabels
 from tacit.external.wire import assembled, parsed
 from tacit.run.folder import RunFolder, read_lines
+
+log = logging.getLogger(__name__)
 
 CALLS = "calls.jsonl"
 SECRET = 16
@@ -41,7 +44,7 @@ class Record:
     """As the client named it; None if it did not."""
     role: str | None
     key: str | None
-    """A label for the API key: `key 1`, `key 2`, … in order of appearance."""
+    """A label for the API key: `key 1`, `key 2`, … in order of appearance; `key 1 of start 2`."""
     streamed: bool
     request: Any
     """The JSON of the body; None if it had none."""
@@ -117,12 +120,11 @@ class CallLog:
         """`secrets`: keys of our own, which the server might quote."""
         self._run, self._name, self._secrets = run, name, secrets
         run.mend(name)
-        known = [record.key for record in read_calls(run.path, name) if record.key]
-        used = max((int(label.rpartition(" ")[2]) for label in known), default=0)
-        self.keys = KeyLabels(used)
-        """Go on counting: whether a key of an earlier start is the same is not known."""
-        self.kept = 0
-        self.failed = 0
+        labels = [record.key for record in read_calls(run.path, name) if record.key]
+        starts = [int(label.partition(OF_START)[2] or 1) for label in labels]
+        self.keys = KeyLabels(1 + max(starts, default=0))
+        self.kept = self.failed = self.lost = 0
+        """Calls on disk, those of them that failed, and calls that could not be written."""
 
     def keep(self, exchange: Exchange) -> Record:
         record = record_of(exchange)
@@ -130,9 +132,17 @@ class CallLog:
         return record
 
     def append(self, record: Record, secret: str = "") -> None:
-        self._run.append(self._name, line_of(record, (secret, *self._secrets)))
-        self.kept += 1
-        self.failed += record.failed
+        """A disk that is full must not stop the app: what is lost is counted and said."""
+        try:
+            if self.lost:
+                self._run.mend(self._name)  # half a line may have been written
+            self._run.append(self._name, line_of(record, (secret, *self._secrets)))
+        except OSError as error:
+            self.lost += 1
+            log.error("a call could not be kept: %s", error.strerror)
+        else:
+            self.kept += 1
+            self.failed += record.failed
 
 
 def without_keys(request: Any) -> Any:

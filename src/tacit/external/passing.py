@@ -31,6 +31,7 @@ LIMITS = ServerLimits(body_bytes=1 << 26, places=1 << 16, waiting=0, deadline=36
 """Wide, since the app is the user's own: 64 MiB for a request and an hour to read its reply."""
 LABELLED = re.compile(r"tacit/([^/:]*)(?:/([^:]*))?(?::(.*))?")
 """An API key that begins with labels: `tacit/EPISODE`, `tacit/EPISODE/ROLE`, `tacit/…:KEY`."""
+OF_START = " of start "
 KEY_HEADERS = ("api-key", "x-api-key")
 """Where some servers look for a key, beside `Authorization`."""
 _APART = time.time() - time.perf_counter()
@@ -56,7 +57,7 @@ class Exchange:
     episode: str | None = None
     role: str | None = None
     key: str | None = None
-    """The API key's label: `key 1`, `key 2`, … in order of appearance."""
+    """The API key's label: `key 1`, `key 2`, … in order of appearance; `key 1 of start 2`."""
     secret: str = field(default="", repr=False)
     """The API key itself, which is kept nowhere."""
     start: float
@@ -85,9 +86,9 @@ class Local:
 class KeyLabels:
     """Tells API keys apart without keeping them: by digests that end with the process."""
 
-    def __init__(self, used: int = 0) -> None:
-        """`used`: how many labels are taken already."""
-        self._used = used
+    def __init__(self, start: int = 1) -> None:
+        """`start`: how often the recording was started; keys of two starts cannot be compared."""
+        self._later = f"{OF_START}{start}" if start > 1 else ""
         self._salt = secrets.token_bytes(16)
         self._labels: dict[bytes, str] = {}
 
@@ -95,8 +96,7 @@ class KeyLabels:
         if not secret:
             return None
         digest = hashlib.blake2b(secret.encode(), key=self._salt).digest()
-        number = self._used + len(self._labels) + 1
-        return self._labels.setdefault(digest, f"key {number}")
+        return self._labels.setdefault(digest, f"key {len(self._labels) + 1}{self._later}")
 
 
 class PassThrough:
@@ -226,7 +226,6 @@ class _CutOff(Exception):
 async def _send_reply(
     reply: httpx2.Response, exchange: Exchange, keep: Callable[[], None], send: Send
 ) -> None:
-    exchange.status = reply.status_code
     exchange.kind = reply.headers.get("content-type", "")
     exchange.packing = reply.headers.get("content-encoding", "")
     ours = {*OF_ONE_HOP, "date"}
@@ -234,11 +233,12 @@ async def _send_reply(
     start = {"type": "http.response.start", "status": reply.status_code, "headers": headers}
     if "json" in exchange.kind:  # nothing can be read before it is whole
         exchange.reply += await _whole(reply)
-        exchange.end = clock()
+        exchange.status, exchange.end = reply.status_code, clock()
         keep()
         await send(start)
         await send({"type": "http.response.body", "body": bytes(exchange.reply)})
         return
+    exchange.status = reply.status_code
     await send(start)
     listening = "event-stream" in exchange.kind
     async for piece in reply.aiter_raw():

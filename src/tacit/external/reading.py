@@ -15,13 +15,12 @@ from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.external.calls import Record, read_calls
+from tacit.external.passing import OF_START
 from tacit.external.wire import GENERATING, messages_of, said_of, system_of
 from tacit.run.folder import read_lines
-from tacit.types import Call, Episode, Grade, Usage
+from tacit.types import Call, ChatMessage, Episode, Grade, Usage
 
 ABOUT, OUTCOMES = "recording.json", "outcomes.jsonl"
-PAUSE = 30.0
-"""Seconds without a call after which the next one begins another episode."""
 MANY_AGENTS = 8
 """So many agents, each asked about once, are probably one whose system prompt changes."""
 _OPENING = re.compile(
@@ -58,8 +57,10 @@ class Agents:
     def __init__(self, records: Iterable[Record]) -> None:
         """`records`: those in which a model speaks, in order of their start."""
         records = list(records)
-        keys = {record.key for record in records if record.role is None}
-        self._by_key = len(keys) > 1
+        keys = {record.key for record in records if record.key and not record.role}
+        starts = Counter(key.partition(OF_START)[2] for key in keys)
+        self._keys = {key for key in keys if starts[key.partition(OF_START)[2]] > 1}
+        """Those of starts that saw several."""
         self._names: dict[tuple[str, ...], str] = {}
         self._used: set[str] = {record.role for record in records if record.role}
         for record in records:
@@ -68,17 +69,19 @@ class Agents:
     def copy(self) -> "Agents":
         """For more calls, whose agents' names must not reach the others."""
         other = Agents(())
-        other._by_key, other._names, other._used = self._by_key, {**self._names}, {*self._used}
+        other._keys, other._names, other._used = self._keys, {**self._names}, {*self._used}
         return other
 
     def name(self, record: Record) -> str:
         if record.role:
             return record.role
-        model = str((record.request or {}).get("model") or "model")
-        system = "" if self._by_key else system_of(record.path, record.request)
-        known = (record.key or "no key",) if self._by_key else (model, system)
+        known: tuple[str, ...] = (record.key or "",)
+        wanted = known[0]
+        if record.key not in self._keys:
+            model = str(record.request.get("model") or "model")
+            known = model, system_of(record.path, record.request)
+            wanted = name_in(known[1]) or model
         if known not in self._names:
-            wanted = known[0] if self._by_key else name_in(system) or model
             self._names[known] = self._unused(wanted)
         return self._names[known]
 
@@ -92,7 +95,7 @@ class Agents:
 
 
 def name_in(system: str) -> str:
-    """`You are the Lead Critic of a team. Be terse.` → `Lead Critic of a`."""
+    """`You are the Lead Critic, and terse.` → `Lead Critic`."""
     told = _OPENING.match(system.strip())
     rest = system.strip()[told.end() if told else 0 :]
     words = re.split(r"[.,:;!?\n(<]", rest, maxsplit=1)[0].split()[:_WORDS]
@@ -122,9 +125,9 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
     agents = Agents(speaking)
     outcomes = _outcomes(path)
     episodes = tuple(
-        episode_of(name, records, agents, outcomes.get(name, {}))
-        for name, records in named.items()
-        if name in outcomes or any(map(speaks, records))
+        episode_of(name, named.get(name, ()), agents, outcomes.get(name, {}))
+        for name in dict.fromkeys((*named, *outcomes))
+        if name in outcomes or any(map(speaks, named[name]))
     )
     failed = len(calls) - len(good)
     return Recording(
@@ -194,7 +197,7 @@ def episode_of(
 ) -> Episode:
     """`outcome` is what the program returned, if it was run under the recording."""
     speaking = [record for record in records if speaks(record)]
-    calls = [call_of(record, agents.name(record)) for record in speaking]
+    calls = calls_of(speaking, agents)
     tokens, _ = _chain(speaking, [call.usage.generated for call in calls])
     _, seconds = _chain(speaking, [call.seconds for call in calls])
     said = [call.text for call in calls if not call.tool_calls]
@@ -213,9 +216,25 @@ def episode_of(
     )
 
 
+def calls_of(records: Sequence[Record], agents: Agents) -> list[Call]:
+    """The calls of one episode. Where a server remembers what came before, so does the prompt."""
+    calls: list[Call] = []
+    before: dict[str, tuple[ChatMessage, ...]] = {}
+    for record in records:
+        call = call_of(record, agents.name(record))
+        earlier = before.get(str(record.request.get("previous_response_id")), ())
+        call = replace(call, messages=(*earlier, *call.messages))
+        heard = (message for message in call.messages if message.role != "system")
+        said = ChatMessage("assistant", call.text, call.tool_calls)
+        before[str(record.response.get("id"))] = (*heard, said)
+        calls.append(call)
+    return calls
+
+
 def call_of(record: Record, agent: str) -> Call:
     """An empty answer is silence. Tokens that the server did not tell of are counted as 0."""
     said = said_of(record.path, record.response)
+    silent = not (said.text.strip() or said.tool_calls)
     return Call(
         agent=agent,
         model=str(record.request.get("model") or said.served),
@@ -223,8 +242,8 @@ def call_of(record: Record, agent: str) -> Call:
         text=said.text,
         stop=said.stop,
         usage=said.usage or Usage(),
-        silent=not (said.text.strip() or said.tool_calls),
-        may_be_silent=False if said.text.strip() else None,
+        silent=silent,
+        may_be_silent=silent,
         seconds=record.end - record.start,
         served=said.served,
         fingerprint=said.fingerprint,

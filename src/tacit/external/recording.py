@@ -91,6 +91,7 @@ async def run_record(options: RecordOptions) -> None:
             for which in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(which)
         told = f"recorded {kept.kept} requests, {kept.failed} of them failed"
+        told += f"; {kept.lost} could not be kept" if kept.lost else ""
         err.print(told, markup=False)
         show_recording(read_recording(run.path))
 

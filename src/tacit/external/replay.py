@@ -26,7 +26,7 @@ from tacit.external.calls import CallLog, Record, record_of, without_keys
 from tacit.external.loopback import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of
-from tacit.external.reading import Recording, about, call_of, read_recording, speaks
+from tacit.external.reading import Recording, about, calls_of, read_recording, speaks
 from tacit.external.wire import parsed, said_of
 from tacit.registry import did_you_mean
 from tacit.run.folder import RunFolder
@@ -176,8 +176,7 @@ class _Session:
     def keep(self, exchange: Exchange) -> Record | None:
         source = Source(exchange.source or Source.REAL)
         record = record_of(exchange)
-        key = self._keys.get(record.key, record.key)
-        record = replace(record, episode=self._episode, key=key)
+        record = replace(record, episode=self._episode, key=self._keys.get(record.key))
         self._done.append((record, source))
         return record if source is Source.REAL else None
 
@@ -186,19 +185,19 @@ class _Session:
         good = [(one, source) for one, source in ordered if speaks(one) and not one.failed]
         real = [one for one, source in ordered if source is Source.REAL]
         heard = [one for one, source in good if source is Source.REAL]
+        calls = calls_of([one for one, _ in good], self._agents)
         return Replayed(
             answer=answer,
             error=error,
-            calls=tuple(self._call(one, source) for one, source in good),
+            calls=tuple(
+                replace(call, reused=source is Source.RECORDED)
+                for call, (_, source) in zip(calls, good, strict=True)
+            ),
             sources=tuple(source for _, source in good),
             changed=any(source is Source.CHANGED for _, source in ordered),
             failed=sum(one.failed for one in real),
             uncounted=sum(said_of(one.path, one.response).usage is None for one in heard),
         )
-
-    def _call(self, record: Record, source: Source) -> Call:
-        call = call_of(record, self._agents.name(record))
-        return replace(call, reused=source is Source.RECORDED)
 
 
 def _identity(role: str | None, path: str, request: Any) -> str:
