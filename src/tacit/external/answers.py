@@ -22,8 +22,8 @@ def local_reply(path: str, request: Mapping[str, Any], response: Json, source: s
     chunks = [*(chunks_of(response) if path == CHAT else _pieces(response))]
     options = request.get("stream_options")
     if isinstance(options, dict) and options.get("include_usage"):
-        usage = response.get("usage") or NOTHING
-        chunks.append({**chunks[-1], "choices": [], "usage": usage})
+        head = chunk_head(response) | ({} if path == CHAT else {"object": response.get("object")})
+        chunks.append(head | {"choices": [], "usage": response.get("usage") or NOTHING})
     return Local(b"".join(map(event, chunks)) + DONE, source, "text/event-stream")
 
 

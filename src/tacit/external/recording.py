@@ -4,11 +4,12 @@ With `--program` it also runs the app, once for each task, and keeps what it ans
 """
 
 import asyncio
+import itertools
 import json
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,7 @@ class RecordOptions:
 
 async def run_record(options: RecordOptions) -> None:
     """Record until told to stop, or until the program has done its tasks."""
-    tasks = _tasks(options)
-    key = _key(options)
+    tasks, key = _tasks(options), _key(options)
     upstream = Upstream(
         options.to, key, pass_keys=True, name="the server", options=("--to", "--key-env")
     )
@@ -64,36 +64,50 @@ async def run_record(options: RecordOptions) -> None:
         run.write_json(ABOUT, {"to": upstream.url, "pause": options.pause})
         run.log_start()
         kept = CallLog(run, secrets=[key] if key else [])
-
-        def keep(exchange: Exchange) -> None:
-            record = kept.keep(exchange)
-            if not options.quiet:
-                err.print(_line(record), markup=False, soft_wrap=True)
-
-        app = PassThrough(upstream, keep, keys=kept.keys)
+        app = PassThrough(upstream, _keeper(kept, quiet=options.quiet), keys=kept.keys)
         sock.listen(BACKLOG)  # whoever reads the next line can connect
         host, port = sock.getsockname()[:2]
         base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        told = f"recording calls to {upstream.url} at {base}/v1, in {run.path}"
-        err.print(told, markup=False, soft_wrap=True)
-        loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(which, asked.release)
-        serving = asyncio.create_task(serve(app, app, sock, GRACE, asked))
-        try:
-            if options.program:
-                await _play(run, options, tasks, base, serving)
-        finally:
-            if options.program:
-                asked.release()
-            await serving
-            await upstream.close()
-            for which in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(which)
-        told = f"recorded {kept.kept} requests, {kept.failed} of them failed"
-        told += f"; {kept.lost} could not be kept" if kept.lost else ""
-        err.print(told, markup=False)
+        _say(f"recording calls to {upstream.url} at {base}/v1, in {run.path}")
+        with _asked_to_stop() as asked:
+            serving = asyncio.create_task(serve(app, app, sock, GRACE, asked))
+            try:
+                if options.program:
+                    await _play(run, options, tasks, base, serving)
+            finally:
+                if options.program:
+                    asked.release()
+                await serving
+                await upstream.close()
+        lost = f"; {kept.lost} could not be kept" if kept.lost else ""
+        _say(f"recorded {kept.kept} requests, {kept.failed} of them failed{lost}")
         show_recording(read_recording(run.path))
+
+
+def _keeper(kept: CallLog, *, quiet: bool) -> Callable[[Exchange], None]:
+    def keep(exchange: Exchange) -> None:
+        record = kept.keep(exchange)
+        if not quiet:
+            _say(_line(record))
+
+    return keep
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[asyncio.Semaphore]:
+    """Released by each Ctrl-C and SIGTERM."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, asked.release)
+    try:
+        yield asked
+    finally:
+        for which in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(which)
+
+
+def _say(sentence: str) -> None:
+    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def check_folder(options: RecordOptions) -> RunFolder:
@@ -112,15 +126,14 @@ def check_folder(options: RecordOptions) -> RunFolder:
 def show_recording(recording: Recording) -> None:
     """Who said how much in which episodes, and what is missing."""
     rows = ledger(recording.episodes)
-    err.print(f"{len(recording.episodes)} episodes by {len({row.agent for row in rows})} agents")
+    _say(f"{len(recording.episodes)} episodes by {len({row.agent for row in rows})} agents")
     for row in rows:
-        told = (
+        _say(
             f"  {row.agent} ({row.model}): {row.calls} calls, {row.tool_calls} of tools, "
             f"{row.usage.prompt} tokens read, {row.usage.generated} generated"
         )
-        err.print(told, markup=False, soft_wrap=True, highlight=False)
     for note in recording.notes:
-        err.print(f"note: {note}", markup=False, soft_wrap=True, highlight=False)
+        _say(f"note: {note}")
 
 
 def _line(record: Record) -> str:
@@ -167,7 +180,7 @@ async def _play(
     done = {json.loads(line)["task"] for line in read_lines(run.path / OUTCOMES)}
     used = {record.episode for record in read_calls(run.path, CALLS)}
     left = [task for task in tasks if task.id not in done]
-    total = len(left)
+    total, ended = len(left), itertools.count(1)
 
     async def player() -> None:
         while left:
@@ -175,8 +188,7 @@ async def _play(
             line = await _outcome(options, task, base, _unused(task.id, used))
             run.append(OUTCOMES, json.dumps(line).encode())
             said = line["error"] or ("" if line["grade"] is None else _verdict(line["grade"]))
-            told = f"{total - len(left)} of {total}: {task.id} {said}"
-            err.print(told, markup=False, soft_wrap=True)
+            _say(f"{next(ended)} of {total}: {task.id} {said}".rstrip())
 
     async def players() -> None:
         await asyncio.gather(*(player() for _ in range(options.at_once)))
