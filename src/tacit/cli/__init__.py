@@ -252,12 +252,51 @@ def serve(
     config = load_config(source, overrides or ())
     from tacit.cli.commands import trained_run
 
-    try:
-        ring = _ring("serve")
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
+    ring = _serving_ring("serve")
     options = ring.ServeOptions(**given)
     asyncio.run(ring.run_serve(config, options, trained_run(source)))
+
+
+@app.command()
+def record(
+    to: Annotated[str, typer.Option(metavar="URL", help="The app's own model server.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to keep the calls.")] = Path(
+        "runs/recorded"
+    ),
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8300,
+    key_env: Annotated[
+        str | None, typer.Option(help="Environment variable with the server's key.")
+    ] = None,
+    pause: Annotated[
+        float, typer.Option(min=0, help="Seconds of quiet between episodes without a name.")
+    ] = 30.0,
+    program: Annotated[
+        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Run the app, once for each task.")
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="Its tasks: a set or a .jsonl file.")] = None,
+    split: Annotated[str, typer.Option(help="Of the task set.")] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many tasks.")] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Tasks under way at once.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each call.")] = False,
+) -> None:
+    """Keep who said what in an app of your own, by giving it another base URL."""
+    ring = _serving_ring("record")
+    options = ring.RecordOptions(
+        to=to,
+        out=out,
+        host=host,
+        port=port,
+        key_env=key_env,
+        pause=pause,
+        program=program,
+        tasks=tasks,
+        split=split,
+        limit=limit,
+        at_once=at_once,
+        quiet=quiet,
+    )
+    asyncio.run(ring.run_record(options))
 
 
 @app.command()
@@ -352,12 +391,20 @@ RINGS = {
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
     "serve": "tacit.serve.serving",
+    "record": "tacit.external.recording",
 }
 """The module behind the commands of each ring; imported by name when the command is given."""
 
 
 def _ring(name: str) -> Any:
     return import_module(RINGS[name])
+
+
+def _serving_ring(name: str) -> Any:
+    try:
+        return _ring(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
 
 
 def _dry_run(config: Any, *, training: bool = False, **options: Any) -> None:
