@@ -16,7 +16,7 @@ from tacit.external.loopback import Loopback
 from tacit.external.passing import PassThrough
 from tacit.external.program import answer_of
 from tacit.external.reading import recorded_episodes
-from tacit.external.replay import Change, Replayed, Source, replaying
+from tacit.external.replay import Change, Mute, Replayed, Source, replaying
 from tacit.run.folder import RunFolder
 from tacit.serve.upstream import Upstream
 from tacit.types import Call, Task
@@ -132,7 +132,7 @@ def heard(call: Call) -> str:
     return call.messages[-1].content
 
 
-async def replay(folder: Path, program: str, change: Change | None = None) -> Replayed:
+async def replay(folder: Path, program: str, change: Change | Mute | None = None) -> Replayed:
     async with replaying(folder) as replays:
         return await replays.run(f"{HERE}:{program}", TASK, "one", change)
 
@@ -171,6 +171,18 @@ async def test_the_changed_message_reaches_the_next_agent(
     assert played.spent == solved.usage and solved.usage.generated > 0
     (kept,) = read_calls(tmp_path, "replays.jsonl")
     assert kept.episode == "one" and kept.request == server.bodies[0]
+
+
+async def test_a_muted_agent_says_nothing_whatever_it_is_asked(
+    tmp_path: Path, server: ModelServer, form: None
+) -> None:
+    await record(tmp_path, server, "team")
+    server.forget()
+    played = await replay(tmp_path, "team", Mute("planner"))
+    assert played.sources == (Source.CHANGED, Source.REAL, Source.REAL)
+    assert played.calls[0].silent and len(server.asked) == 2
+    later = await replay(tmp_path, "team", Mute("critic", "Fine."))
+    assert [call.text for call in later.calls][1] == "Fine." and len(server.asked) == 3
 
 
 async def test_the_nth_equal_request_has_the_nth_answer(

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import signal
 import sys
 from collections.abc import Coroutine
@@ -139,11 +140,33 @@ def audit(
     as_json: AsJson = False,
     dry: DryRun = False,
     checkpoint: Which = "best",
+    details: Annotated[
+        bool, typer.Option("--details", help="Also where the tokens go, with examples.")
+    ] = False,
+    program: Annotated[
+        str | None, typer.Option(help="Of a recording: `module:function` that runs the app again.")
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="What it was recorded on: a task set or a .jsonl file.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of those tasks; default test.")] = None,
+    instead: Annotated[
+        str | None, typer.Option(help="Said for who is left out; default nothing.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Server to ask; default as recorded.")] = None,
+    key_env: Annotated[
+        str | None, typer.Option(help="Environment variable with that server's key.")
+    ] = None,
 ) -> None:
     """Say what each agent, round and message of a team costs and is worth, by playing without."""
-    ring = _ring("audit")
-    work = ring.audit_source(source, overrides or (), out, checkpoint=checkpoint, dry=dry)
-    ring.show_audit(_await(work), as_json=as_json)
+    ring, key = _ring("audit"), os.environ.get(key_env) if key_env else None
+    if key_env and not key:
+        raise ConfigError(f"--key-env: the environment variable {key_env} is not set")
+    app = {"program": program, "tasks": tasks, "split": split, "instead": instead, "to": to}
+    work = ring.audit_source(
+        source, overrides or (), out, checkpoint=checkpoint, dry=dry, app=app | {"key": key}
+    )
+    ring.show_audit(_await(work), as_json=as_json, details=details)
 
 
 @app.command()

@@ -27,7 +27,7 @@ from tacit.external.loopback import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of
 from tacit.external.reading import Recording, about, calls_of, read_recording, speaks
-from tacit.external.wire import parsed, said_of
+from tacit.external.wire import GENERATING, parsed, said_of
 from tacit.registry import did_you_mean
 from tacit.run.folder import RunFolder
 from tacit.serve.http_error import HttpError
@@ -58,6 +58,14 @@ class Change:
     """Into the recorded episode's `calls`."""
     text: str = ""
     """Empty is silence: an empty answer that calls no tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """What every message of an agent is replaced by."""
+
+    agent: str
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,7 @@ class Replays:
         program: str,
         task: Task,
         episode: str,
-        change: Change | None = None,
+        change: Change | Mute | None = None,
         *,
         seconds: float = 600.0,
     ) -> Replayed:
@@ -139,18 +147,20 @@ class Replays:
 class _Session:
     """One run: what is still to be answered from the recording, and what was asked."""
 
-    def __init__(self, recording: Recording, episode: str, change: Change | None) -> None:
+    def __init__(self, recording: Recording, episode: str, change: Change | Mute | None) -> None:
         known = recording.records
         if episode not in known:
             hint = did_you_mean(episode, known)
             raise ConfigError(f"no episode `{episode}` was recorded: {hint}")
         calls = [record for record in known[episode] if speaks(record)]
-        if change and not 0 <= change.index < len(calls):
-            raise ConfigError(f"`{episode}` has {len(calls)} messages, and none at {change.index}")
+        one = change if isinstance(change, Change) else None
+        if one and not 0 <= one.index < len(calls):
+            raise ConfigError(f"`{episode}` has {len(calls)} messages, and none at {one.index}")
         self._episode = episode
         self._agents = recording.agents.copy()
         self._text = change.text if change else ""
-        self._in_question = calls[change.index] if change else None
+        self._in_question = calls[one.index] if one else None
+        self._muted = change.agent if isinstance(change, Mute) else None
         self._waiting: dict[str, deque[Record]] = {}
         for record in known[episode]:
             asked = _identity(record.role, record.path, record.request)
@@ -163,15 +173,22 @@ class _Session:
         """The n-th equal request has the n-th recorded answer; None if there is none."""
         request = without_keys(parsed(exchange.body))
         waiting = self._waiting.get(_identity(exchange.role, exchange.path, request))
-        if not waiting:
-            return None
-        record = waiting.popleft()
-        self._keys[exchange.key] = record.key
+        record = waiting.popleft() if waiting else None
+        if record:
+            self._keys[exchange.key] = record.key
         asked = request if isinstance(request, dict) else {}
-        if record is self._in_question:
-            reply = spoken(record.path, asked, self._text)
-            return local_reply(record.path, asked, reply, Source.CHANGED)
+        if (record and record is self._in_question) or self._is_muted(exchange):
+            reply = spoken(exchange.path, asked, self._text)
+            return local_reply(exchange.path, asked, reply, Source.CHANGED)
+        if record is None:
+            return None
         return local_reply(record.path, asked, record.response, Source.RECORDED)
+
+    def _is_muted(self, exchange: Exchange) -> bool:
+        if self._muted is None or exchange.path not in GENERATING or exchange.method != "POST":
+            return False
+        asked = replace(record_of(exchange), key=self._keys.get(exchange.key))
+        return isinstance(asked.request, dict) and self._agents.name(asked) == self._muted
 
     def keep(self, exchange: Exchange) -> Record | None:
         source = Source(exchange.source or Source.REAL)
