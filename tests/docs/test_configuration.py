@@ -28,6 +28,7 @@ HEADINGS: dict[str, type[Section]] = {
     "`optimizer`": config.OptimizerConfig,
     "`loss`": config.LossConfig,
     "`train`": config.TrainConfig,
+    "`search`": config.SearchConfig,
 }
 
 
