@@ -186,7 +186,8 @@ def main() -> None:
         found[name] = summed_up(runs)
         print(name, json.dumps(found[name]))
     if given.out:
-        whole = {"date": str(date.today()), "near": NEAR, "settings": found}
+        known = json.loads(given.out.read_text()) if given.out.exists() else {}
+        whole = known | {"date": str(date.today()), "near": NEAR, "planted": found}
         given.out.write_text(json.dumps(whole, indent=1) + "\n")
 
 

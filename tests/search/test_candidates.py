@@ -86,9 +86,7 @@ def test_names_say_what_a_team_is(one: TeamConfig, title: str) -> None:
 
 def test_teams_that_play_the_same_are_one_candidate() -> None:
     plain = team("critic_actor", actor={}, critic={})
-    spelt = team(
-        "critic_actor", {"rounds": 1}, actor={"temperature": 0.0}, critic={"silent": True}
-    )
+    spelt = team("critic_actor", {"rounds": 1}, actor={"temperature": 0.0}, critic={"silent": True})
     assert resolved(plain) == resolved(spelt)
     assert resolved(plain) != resolved(team("critic_actor", {"rounds": 2}, actor={}, critic={}))
     pool = Pool(config_of())

@@ -110,6 +110,8 @@ async def train_winner(config: Config, run: RunFolder, state: State) -> dict[str
     result = await run_training(mine, run.path / WINNER)
     if "paused" in result:
         return result
+    tests = result["trained_compared_with"].items()
+    against = {state.winner if name == "untrained" else name: test for name, test in tests}
     state.training = {
         "roles": roles,
         "steps": result["steps"],
@@ -118,9 +120,18 @@ async def train_winner(config: Config, run: RunFolder, state: State) -> dict[str
             name: {key: result["teams"][name][key] for key in ("accuracy", "generated", "read")}
             for name in ("untrained", "trained")
         },
-        "trained_compared_with": result["trained_compared_with"],
+        "trained_compared_with": against,
     }
+    _add_to_summary(run, result["teams"]["trained"], against)
     return result
+
+
+def _add_to_summary(run: RunFolder, trained: dict[str, Any], against: dict[Any, Any]) -> None:
+    """The trained winner beside the teams of the check, for the report of the search."""
+    summary = run.read_json("summary.json")
+    teams = {**summary["teams"], "trained": trained}
+    whole = {**summary, "teams": teams, "trained_compared_with": against}
+    run.write_json("summary.json", whole)
 
 
 def _part(config: Config, run: RunFolder, **changed: Any) -> Config:

@@ -19,8 +19,8 @@ from tacit.search.state import Entry, State, Turn, amount, candidate_of, entry_o
 
 PROBE = 4
 """Tasks that every candidate of the first pool plays before any cost is known."""
-LEADERS = 2
-"""How many of the best candidates are edited."""
+SLACK = 1.1
+"""How much dearer than its candidates were so far a rung may turn out, and still fit."""
 SURPRISE = 1.5
 """How much dearer than guessed an edited team may turn out."""
 
@@ -81,7 +81,7 @@ class Search:
             self.state.stopped = "one team is left"
             return None
         turn = Turn(kind="rung", tasks=self.sizes[done], teams=names)
-        if self.expected(turn) > self.left:
+        if SLACK * self.expected(turn) > self.left:
             self.state.stopped = self._too_dear(turn)
             return None
         return self._begin(turn)
@@ -139,7 +139,7 @@ class Search:
         if not search.newcomers or not search.edits:
             return None
         room = self.left - self._ladder()
-        leaders = [self.candidates[name] for name in self.state.alive[:LEADERS]]
+        leaders = [self.candidates[name] for name in self.state.alive[: search.newcomers]]
         found: list[str] = []
         number = len(self.state.turns)
         for one in newcomers(leaders, self.pool, self.config, search.newcomers, number):

@@ -66,6 +66,7 @@ function draw() {
   for (const [place, part] of [
     ["headline", drawHeadline],
     ["frontier-chart", drawFrontier],
+    ["search-table", drawSearch],
     ["curves-missing", drawCurves],
     ["flows", drawTalk],
     ["settings", drawDetails],
