@@ -1,11 +1,13 @@
 """How often a search finds the best team, and at what cost, where both are planted.
 
     python benchmarks/search.py --out benchmarks/results/search.json
+    python benchmarks/search.py --run runs/pocket-search --out benchmarks/results/search.json
 
 Every seed plants another accuracy and cost for each of the shipped topologies and for every edit of
 them, and draws which tasks each team solves; teams find the same tasks hard. Nothing is played, but
 the search decides as it does in earnest. It is compared with playing all teams on all tasks, and
-with spending as much as the search did on all teams alike. No pocket or other model is asked.
+with spending as much as the search did on all teams alike. No model is asked. The second command
+records a search that was run; docs/search.md shows both as tables.
 """
 
 import argparse
@@ -169,26 +171,86 @@ def summed_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def planted_table(record: dict[str, Any]) -> str:
+    """For docs/search.md."""
+    rows = [
+        "| search | found % | all teams, all tasks | as much on all alike | points behind the best "
+        "| share of the cost of all |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, one in record["planted"].items():
+        found = " | ".join(f"{100 * share:.1f}" for share in one["found"].values())
+        behind = " / ".join(f"{points:.1f}" for points in one["points_behind"].values())
+        rows.append(f"| {name} | {found} | {behind} | {one['share_of_all']:.0%} |")
+    return "\n".join(rows)
+
+
+def run_table(record: dict[str, Any]) -> str:
+    """Likewise: the candidates, best first, then the winner on other tasks."""
+    run = record["run"]
+    rows = ["| team | tasks | accuracy % [95 %] | tokens | out |", "|---|---:|---:|---:|---|"]
+    entries = sorted(
+        run["entries"].values(),
+        key=lambda one: (one["name"] != run["winner"], -one["tasks"], -one["accuracy"]["mean"]),
+    )
+    for one in entries:
+        left = one["dropped"] and f"rung {one['rung']}: {one['dropped']}"
+        fate = "winner" if one["name"] == run["winner"] else left or "last rung"
+        accuracy = _interval(one["accuracy"])
+        rows.append(f"| {one['name']} | {one['tasks']} | {accuracy} | {one['cost']:.0f} | {fate} |")
+    rows += [
+        "",
+        "| on the check's tasks | accuracy % [95 %] | said | read |",
+        "|---|---:|---:|---:|",
+    ]
+    trained = {f"{run['winner']}, trained": run["training"]["teams"]["trained"]}
+    for name, one in (run["check"]["teams"] | trained).items():
+        said = f"{one['generated']['mean']:.1f} | {one['read']:.0f}"
+        rows.append(f"| {name} | {_interval(one['accuracy'])} | {said} |")
+    return "\n".join(rows)
+
+
+def _interval(one: dict[str, float]) -> str:
+    return f"{100 * one['mean']:.1f} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]"
+
+
+def recorded(run: Path) -> dict[str, Any]:
+    """A search's own file, without what its config says already."""
+    whole = json.loads((run / "search.json").read_text(encoding="utf-8"))
+    for entry in whole["entries"].values():
+        del entry["team"]
+    return {key: value for key, value in whole.items() if key != "made_with"}
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "half the cost of all": {"share": 0.5},
+    "without edits": {"share": 0.5, "newcomers": 0},
+    "a third of it": {"share": 0.33},
+    "first 32, half": {"share": 0.5, "first": 32},
+    "eta 3, 3 rungs, half": {"share": 0.5, "eta": 3, "rungs": 3},
+}
+
+
+def planted(seeds: int) -> dict[str, Any]:
+    found = {}
+    for name, settings in SETTINGS.items():
+        runs = [asyncio.run(searched(seed, **settings)) for seed in range(seeds)]
+        found[name] = summed_up(runs)
+        print(name, json.dumps(found[name]))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--run", type=Path, help="Record this search instead.")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found = {}
-    for name, settings in {
-        "half the cost of all": {"share": 0.5},
-        "without edits": {"share": 0.5, "newcomers": 0},
-        "a third of it": {"share": 0.33},
-        "first 32, half": {"share": 0.5, "first": 32},
-        "eta 3, 3 rungs, half": {"share": 0.5, "eta": 3, "rungs": 3},
-    }.items():
-        runs = [asyncio.run(searched(seed, **settings)) for seed in range(given.seeds)]
-        found[name] = summed_up(runs)
-        print(name, json.dumps(found[name]))
+    new = {"run": recorded(given.run)} if given.run else {"planted": planted(given.seeds)}
     if given.out:
         known = json.loads(given.out.read_text()) if given.out.exists() else {}
-        whole = known | {"date": str(date.today()), "near": NEAR, "planted": found}
-        given.out.write_text(json.dumps(whole, indent=1) + "\n")
+        whole = known | {"date": str(date.today()), "near": NEAR} | new
+        given.out.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ VARIED = 0.7
 KEPT = {"model", "max_tokens", "max_input_tokens", "top_p", "top_k"}
 """Settings that an agent takes with it into another role."""
 
+LONGEST = 80
+"""Characters of a name, which is a file's too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -187,7 +190,8 @@ def title_of(team: TeamConfig, usual: str) -> str:
             parts.append(str(value))
     parts += [f"+ {name}" for name in team.agents if name in roles and roles[name].optional]
     parts += [f"{name}={a.model}" for name, a in team.agents.items() if a.model != usual]
-    return ", ".join(parts).replace("/", "-").replace("\\", "-").replace("\0", "")
+    title = ", ".join(parts).replace("/", "-").replace("\\", "-").replace("\0", "")
+    return title[:LONGEST].rstrip()
 
 
 def _counts(team: TeamConfig) -> str:

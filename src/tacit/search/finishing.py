@@ -11,7 +11,7 @@ from tacit.config import Config, SearchConfig, TeamConfig
 from tacit.errors import ConfigError
 from tacit.evaluation.measure import compare
 from tacit.run.folder import RunFolder
-from tacit.run.opening import prices_of
+from tacit.run.opening import measured_teams_of, prices_of
 from tacit.run.spending import Spending
 from tacit.search.playing import cost_of
 from tacit.search.state import State, candidate_of
@@ -139,4 +139,10 @@ def _part(config: Config, run: RunFolder, **changed: Any) -> Config:
     if config.spend_cap is not None:
         spent = config.spend_cap - Spending(run, prices_of(config), config.spend_cap).left()
         changed["spend_cap"] = max(1e-9, config.spend_cap - spent)
-    return config.model_copy(update=changed)
+    part = config.model_copy(update=changed)
+    try:
+        measured_teams_of(part)
+    except ConfigError:  # several samples, where nobody of these teams samples
+        once = part.evaluation.model_copy(update={"samples": 1})
+        return part.model_copy(update={"evaluation": once})
+    return part

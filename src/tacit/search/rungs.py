@@ -92,14 +92,14 @@ class Search:
         return turn
 
     async def _play(self, turn: Turn) -> None:
-        known = turn.kind == "rung"
-        self.player.begin(self.expected(turn) if known else None)
+        new = turn.kind == "newcomers"
+        self.player.begin(self.expected(turn) if turn.kind == "rung" else None)
         self._on_turn(turn)
         failed = {}
         for name in turn.teams:
             if why := await self.player.play(self.candidates[name], turn.tasks):
                 failed[name] = why
-        if len(failed) == len(turn.teams):
+        if len(failed) == len(turn.teams) and not new:
             raise RunError(failed[turn.teams[0]])
         self._judge(turn)
 

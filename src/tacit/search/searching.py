@@ -1,7 +1,7 @@
 """`tacit search`: find a team, check it on other tasks, train it; one command, resumed anywhere."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tacit.search.rungs import PROBE, Search
 from tacit.search.state import FILE, State, Turn, decisive, entry_of, read_state
 from tacit.search.tables import plan_of, print_plan, show_search as show_search, turn_line
 from tacit.tasks import drop_leaks
-from tacit.types import Episode, Task
+from tacit.types import Task
 
 
 async def run_search(config: Config, folder: Path) -> dict[str, Any]:
@@ -94,6 +94,8 @@ def _state(config: Config, run: RunFolder, planned: int) -> State:
             note("its winner is being trained already: search on with another --out")
             return state
         state.stage, state.stopped = "search", ""
+    elif state.stage == "done" and config.search.train and "teams" not in (state.training or {}):
+        state.stage = "train"  # which may have been off
     state.budget, state.planned = budget, planned
     return state
 
@@ -112,15 +114,16 @@ def _advance(run: RunFolder, state: State, stage: Any) -> None:
 
 async def _search(config: Config, run: RunFolder, state: State, tasks: list[Task]) -> None:
     async with opened(config, run, state, tasks) as player:
-        search = Search(
-            config,
-            state,
-            player,
-            len(tasks),
-            save=lambda: run.write_json(FILE, state.to_json()),
-            on_judged=lambda turn: err.print(turn_line(state, turn), soft_wrap=True),
-        )
-        with _bars(config, state, player) as search._on_turn:
+        with _bars(config, state, player) as begin:
+            search = Search(
+                config,
+                state,
+                player,
+                len(tasks),
+                save=lambda: run.write_json(FILE, state.to_json()),
+                on_turn=begin,
+                on_judged=lambda turn: err.print(turn_line(state, turn), soft_wrap=True),
+            )
             await search.run()
     note(f"the search ended: {state.stopped}")
     last = max(turn.tasks for turn in state.rungs)
@@ -160,7 +163,7 @@ def _teams(config: Config, state: State) -> Iterator[tuple[str, TeamConfig]]:
 
 
 @contextmanager
-def _bars(config: Config, state: State, player: TeamPlayer) -> Iterator[Any]:
+def _bars(config: Config, state: State, player: TeamPlayer) -> Iterator[Callable[[Turn], None]]:
     """A progress bar for each turn."""
     with episode_progress() as progress:
 
@@ -190,12 +193,9 @@ async def dry_run(config: Config, folder: Path, *, as_json: bool) -> None:
 async def _sample(config: Config, state: State, player: TeamPlayer, pool: list[Candidate]) -> None:
     some = min(PROBE, config.search.first)
     with episode_progress() as progress:
-        bar = EpisodeBar(progress, "sample", some * len(pool) * config.evaluation.samples)
-
-        def seen(episode: Episode) -> None:
-            bar.add(episode)
-
-        player.on_episode = seen
+        total = some * len(pool) * config.evaluation.samples
+        player.on_episode = EpisodeBar(progress, "sample", total).add
         for one in pool:
-            await player.play(one, some)
+            if why := await player.play(one, some):
+                note(f"{one.name}: {why}")
             state.entries[one.name].cost = player.result(one.name, some).cost

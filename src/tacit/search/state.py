@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from tacit.config import Config, TeamConfig
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
-from tacit.run.folder import RunFolder
+from tacit.run.folder import MANNERS, RunFolder
 from tacit.search.candidates import Candidate
 
 FILE = "search.json"
@@ -108,8 +108,10 @@ def decisive(config: Config) -> dict[str, Any]:
     """The settings that a search's decisions depend on."""
     whole = config.model_dump(mode="json")
     search = {name: v for name, v in whole["search"].items() if name not in EXTENDING}
-    names = ("seed", "train_tasks", "tasks", "team", "teams", "judge", "mcp")
-    return {name: whole[name] for name in names} | {"search": search}
+    models = {n: m.model_dump(mode="json", exclude=MANNERS) for n, m in config.models.items()}
+    names = ["seed", "train_tasks", "tasks", "team", "teams", "judge", "mcp"]
+    names += ["prices"] if config.search.money else []
+    return {name: whole[name] for name in names} | {"models": models, "search": search}
 
 
 def read_state(run: RunFolder, config: Config) -> State | None:
