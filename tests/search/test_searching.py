@@ -210,6 +210,26 @@ async def test_money_is_a_budget_too_and_no_key_is_kept(
         assert path.is_dir() or b"sk-secret" not in path.read_bytes()
 
 
+async def test_a_search_trains_when_told_to_later_and_puts_another_winner_aside(
+    tmp_path: Path,
+) -> None:
+    own = small(newcomers=0, rungs=1)
+    del own["team"]
+    own["teams"] = {"hint": HINT}
+    await run_search(parse_config(own), tmp_path)
+    winner = tmp_path / "winner"
+    config = RunFolder(winner).read_json("config.json")
+    config["team"]["agents"]["actor"]["max_tokens"] = 99
+    (winner / "config.json").write_text(json.dumps(config))
+    own["search"]["train"] = True
+    result = await run_search(parse_config(own), tmp_path)
+    assert (tmp_path / "winner-before-1" / "config.json").exists(), "that was another's"
+    assert result["training"]["roles"] == ["hinter"] and result["training"]["steps"] == 2
+    assert RunFolder(winner).read_json("summary.json")["steps"] == 2
+    again = await run_search(parse_config(own), tmp_path)
+    assert again == result, "all is done"
+
+
 def test_roles_to_train_are_those_marked_else_helpers_that_are_local() -> None:
     config = parse_config(small() | {"models": {"far": {"engine": "api", "model": "far"}}})
     pool = {one.team.topology: one.team for one in first_candidates(_shipped(config))}
@@ -237,11 +257,11 @@ async def test_the_winner_is_as_good_as_the_best_of_all_at_half_the_cost_and_tra
     tmp_path: Path,
 ) -> None:
     """The recipe in small. All topologies are played here only to see what was missed."""
-    smaller = ["search.first=8", "search.rungs=3", "search.newcomers=1", "search.tokens=180000"]
+    smaller = ["search.first=8", "search.newcomers=1", "search.tokens=240000"]
     steps = ["train.steps=24", "train.tasks_per_step=8", "train.evaluate_every=0"]
     config = load_config("pocket-search", [*smaller, *steps, "tasks.limit=40"])
     result = await run_search(config, tmp_path / "run")
-    assert result["spend"]["search"] <= min(180_000, 0.5 * result["spend"]["first_pool"])
+    assert result["spend"]["search"] <= min(240_000, 0.5 * result["spend"]["first_pool"])
     assert result["check"]["tasks"] == 40
 
     first = {one.name: one.team for one in first_candidates(config)}

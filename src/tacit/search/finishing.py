@@ -28,7 +28,7 @@ async def check_winner(config: Config, run: RunFolder, state: State) -> dict[str
     teams = {name: candidate_of(state.entries[name], config).team for name in names}
     plain = {"without_helpers": False, "talk": False, "reworded": False}
     settings = config.evaluation.model_copy(update=plain)
-    checked = _part(config, run, team=None, teams=teams, evaluation=settings)
+    checked = _part(config, [run.path], team=None, teams=teams, evaluation=settings)
     folder = RunFolder(run.path / CHECK)
     summary = await run_evaluation(checked, folder.path)
     episodes = {name: list(folder.episodes(name)) for name in names}
@@ -74,13 +74,20 @@ def winner_config(config: Config, run: RunFolder, state: State) -> Config:
     others = dict.fromkeys([state.start, state.best_of_first])
     teams = {n: candidate_of(state.entries[n], config).team for n in others if n != state.winner}
     own = team.model_copy(update={"agents": agents})
-    return _part(config, run, team=own, teams=teams, search=SearchConfig())
+    paid = [run.path, run.path / CHECK]
+    return _part(config, paid, team=own, teams=teams, search=SearchConfig())
 
 
 def open_winner(config: Config, run: RunFolder, state: State) -> Config:
-    """Write the winner's run folder, with what the check has played of the teams beside it."""
-    mine = winner_config(config, run, state)
-    folder = RunFolder.open(run.path / WINNER, mine)
+    """Write the winner's run folder, with what the check has played of the teams beside it.
+
+    The folder of another winner, of a search that has gone further since, is put aside.
+    """
+    mine, path = winner_config(config, run, state), run.path / WINNER
+    if (path / "config.json").exists() and not _holds(path, mine):
+        number = len(list(run.path.glob(f"{WINNER}-before-*"))) + 1
+        path.rename(run.path / f"{WINNER}-before-{number}")
+    folder = RunFolder.open(path, mine)
     for name in mine.teams:
         played = Path("episodes") / f"{name}.jsonl"
         if not (folder.path / played).exists():
@@ -89,6 +96,12 @@ def open_winner(config: Config, run: RunFolder, state: State) -> Config:
             shutil.copyfile(run.path / CHECK / played, half)
             half.replace(folder.path / played)
     return mine
+
+
+def _holds(path: Path, config: Config) -> bool:
+    teams = (RunFolder.existing(path)[1].team, config.team)
+    first, second = (team.model_dump() if team else None for team in teams)
+    return first == second
 
 
 async def train_winner(config: Config, run: RunFolder, state: State) -> dict[str, Any] | None:
@@ -134,11 +147,12 @@ def _add_to_summary(run: RunFolder, trained: dict[str, Any], against: dict[Any, 
     run.write_json("summary.json", whole)
 
 
-def _part(config: Config, run: RunFolder, **changed: Any) -> Config:
-    """The config of a run inside the search's, with what is left of its spend cap."""
-    if config.spend_cap is not None:
-        spent = config.spend_cap - Spending(run, prices_of(config), config.spend_cap).left()
-        changed["spend_cap"] = max(1e-9, config.spend_cap - spent)
+def _part(config: Config, paid: Iterable[Path], **changed: Any) -> Config:
+    """The config of a run inside the search's, with what other folders have left of the cap."""
+    if (cap := config.spend_cap) is not None:
+        prices = prices_of(config)
+        spent = sum(cap - Spending(RunFolder(path), prices, cap).left() for path in paid)
+        changed["spend_cap"] = max(1e-9, cap - spent)
     part = config.model_copy(update=changed)
     try:
         measured_teams_of(part)
