@@ -64,7 +64,9 @@ def filled(team: TeamConfig, topology: str, known: Iterable[Known]) -> TeamConfi
     known = list(known)
     roles = TOPOLOGIES[topology].roles.items()
     agents = {name: fill(name, role, known) for name, role in roles if not role.optional}
-    return team.model_copy(update={"topology": topology, "agents": agents, "options": {}})
+    made = TeamConfig(topology=topology, agents=agents, prompts=team.prompts)
+    made.servers.update(team.servers)
+    return made
 
 
 def fill(name: str, role: Role, known: Iterable[Known]) -> AgentConfig:
@@ -155,7 +157,7 @@ def resolved(team: TeamConfig) -> str:
         | {"silent": may_be_silent(team, name), "temperature": _temperature(topology, name, agent)}
         for name, agent in team.agents.items()
     }
-    whole = [team.topology, team.prompts, options_of(team), agents]
+    whole = team.model_dump(mode="json") | {"options": options_of(team), "agents": agents}
     return json.dumps(whole, sort_keys=True, ensure_ascii=False)
 
 
