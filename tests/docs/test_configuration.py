@@ -17,6 +17,8 @@ HEADINGS: dict[str, type[Section]] = {
     "`tasks` and `train_tasks`": config.TaskConfig,
     "`models.NAME`": config.ModelConfig,
     "`team` and `teams.NAME`": config.TeamConfig,
+    "`team.without`": config.Cut,
+    "`audit`": config.AuditConfig,
     "`team.agents.ROLE`": config.AgentConfig,
     "`mcp.NAME`": config.McpConfig,
     "`evaluation`": config.EvaluationConfig,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tacit.config import Cut
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.team.team import Setting
 from tacit.types import Call, Episode, Grade, Stop, Usage
@@ -79,7 +80,7 @@ def test_a_marker_that_reached_nobody_is_counted_as_nothing_said() -> None:
 
 async def test_a_muted_helper_is_not_asked_and_costs_nothing() -> None:
     roster = scripted("hint_actor", {"hinter": ["Use 42."], "actor": [r"\boxed{42}"]})
-    alone = await play(roster, TASK, Setting(muted=frozenset({"hinter"})))
+    alone = await play(roster, TASK, Setting(without=Cut.of(["hinter"])))
     assert [call.agent for call in alone.calls] == ["actor"]
     quiet = await play(scripted("hint_actor", {"hinter": [SILENT], "actor": [r"\boxed{42}"]}))
     assert alone.calls[0].messages == quiet.calls[1].messages, "as if it had been silent"
@@ -88,8 +89,6 @@ async def test_a_muted_helper_is_not_asked_and_costs_nothing() -> None:
 
 async def test_a_muted_critic_leaves_the_draft() -> None:
     scripts = {"actor": [r"\boxed{41}", r"\boxed{42}"], "critic": ["wrong"]}
-    alone = await play(
-        scripted("critic_actor", scripts), TASK, Setting(muted=frozenset({"critic"}))
-    )
+    alone = await play(scripted("critic_actor", scripts), TASK, Setting(without=Cut.of(["critic"])))
     assert alone.answer == r"\boxed{41}"
     assert len(alone.calls) == 1

@@ -15,7 +15,7 @@ import torch
 from openai import APIStatusError, AsyncOpenAI, OpenAI
 
 from tacit.cli.training import run_training
-from tacit.config import AgentConfig, ModelConfig, TeamConfig
+from tacit.config import AgentConfig, Cut, ModelConfig, TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.factory import open_engine
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused, RunError
@@ -227,7 +227,7 @@ async def test_silence_is_an_empty_reply_and_the_agent_is_told_how() -> None:
     assert hint.silent and episode.turns == 1
     assert system(hint) == f"{PARTS['hinter']} {SILENCE_SENTENCE}"
     assert user(answer) == TASK.question
-    muted = await play(roster, setting=Setting(muted=frozenset({"hinter", "actor"})))
+    muted = await play(roster, setting=Setting(without=Cut.of(["hinter", "actor"])))
     assert muted.calls == () and muted.answer == "" and muted.error is None
 
 

@@ -64,6 +64,8 @@ class FaultyProxy:
         self._ready.set()
         self._loop.run_forever()
         server.close()
+        for _ in range(10):  # connections just accepted get their transport, which can be closed
+            self._loop.run_until_complete(asyncio.sleep(0))
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()

@@ -155,6 +155,35 @@ def search(
 
 
 @app.command()
+def audit(
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    dry: DryRun = False,
+    checkpoint: Which = "best",
+) -> None:
+    """Say what each agent, round and message of a team costs and is worth, by playing without."""
+    ring = _ring("audit")
+    work = ring.audit_source(source, overrides or (), out, checkpoint=checkpoint, dry=dry)
+    ring.show_audit(_await(work), as_json=as_json)
+
+
+@app.command()
+def prune(
+    run: Annotated[Path, typer.Argument(help="The folder of an audit.")],
+    tasks: Annotated[int, typer.Option(min=1, help="Most tasks to check with.")] = 512,
+    rivals: Annotated[
+        bool, typer.Option("--rivals", help="Also AgentPrune's and AgentDropout's way.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Propose a smaller team by an audit, check it on other tasks, and write its config."""
+    ring = _ring("prune")
+    ring.show_prune(_await(ring.run_prune(run, tasks, rivals=rivals)), as_json=as_json)
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
     out: Annotated[Path | None, typer.Option("--out", help="Where to; default in the run.")] = None,
@@ -349,6 +378,8 @@ def init(
 
 RINGS = {
     "plan": "tacit.plan.dry_run",
+    "audit": "tacit.audit.command",
+    "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
     "search": "tacit.search.searching",

@@ -84,6 +84,9 @@ class EpisodeBar:
             self._said = time.monotonic()
             err.print(f"{self._name}  {done} of {self._total}  {numbers}")
 
+    def remove(self) -> None:
+        self._progress.remove_task(self._task)
+
 
 def columns() -> list[ProgressColumn]:
     return [

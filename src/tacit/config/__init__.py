@@ -164,6 +164,35 @@ class McpConfig(Section):
         return self
 
 
+class Cut(Section):
+    """Messages that a team does without: an agent's, a round's, or those to one reader."""
+
+    agent: str | None = None
+    """An agent or a role; default all."""
+    reader: str | None = None
+    """The one agent or role that does not read them; default they are not said at all."""
+    round: NonNegativeInt | None = None
+    """Default every round."""
+
+    @model_validator(mode="after")
+    def _says_what(self) -> "Cut":
+        if self.agent is None and self.round is None:
+            raise ValueError("a cut names an `agent`, a `round` or both")
+        if self.reader is not None and (self.agent is None or self.round is not None):
+            raise ValueError("a cut with a `reader` names the `agent` that is not heard, no round")
+        return self
+
+    @classmethod
+    def of(cls, agents: Iterable[str]) -> "frozenset[Cut]":
+        """All that these agents or roles say."""
+        return frozenset(cls(agent=agent) for agent in agents)
+
+    def __str__(self) -> str:
+        what = f"`{self.agent}`" if self.agent else "everyone"
+        where = f" in round {self.round}" if self.round is not None else ""
+        return what + (f" to `{self.reader}`" if self.reader else where)
+
+
 class TeamConfig(Section):
     topology: str = "solo"
     """A name that `tacit tasks --topologies` lists, or `module:name`."""
@@ -171,6 +200,10 @@ class TeamConfig(Section):
     prompts: Literal["tagged", "role_last", "published"] = "tagged"
     options: dict[str, Any] = {}
     """The topology's own: rounds, samples, shape."""
+    without: list[Cut] = []
+    """What the team does without; `tacit prune` writes it."""
+    stop: Literal["agreed"] | None = None
+    """Ends the talk once several agents have answered and their last answers are the same."""
     _servers: dict[str, McpConfig] = PrivateAttr(default_factory=dict)
 
     @property
@@ -193,6 +226,27 @@ class EvaluationConfig(Section):
     """With `talk`: also with every message reworded by a frozen agent's model."""
     confidence: Share = 0.95
     resamples: PositiveInt = 10_000
+
+
+class AuditConfig(Section):
+    """How much is played to say what each message is worth."""
+
+    samples: PositiveInt = 1
+    """Plays of each task, with and without; more than one needs an agent that samples."""
+    first: PositiveInt = 16
+    """Tasks of the first rung; each further rung has twice as many."""
+    margin: Share = 0.03
+    """Values that differ by less count as equal."""
+    rounds: bool = True
+    """Also say what each round is worth."""
+    edges: bool = True
+    """Also say what it is worth that one agent reads another."""
+    tokens: PositiveInt | None = None
+    """Most tokens that models may generate and read for the audit."""
+    messages: NonNegativeInt = 5
+    """How many of the messages that helped and that harmed most are shown."""
+    again: PositiveInt = 4
+    """Plays from each of those messages on, with and without it, where agents sample."""
 
 
 class JudgeConfig(Section):
@@ -420,6 +474,7 @@ class Config(Section):
     teams: dict[str, TeamConfig] = {}
     """Named teams for `tacit compare`, which compares the others with the first."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    audit: AuditConfig = AuditConfig()
     reward: RewardConfig = RewardConfig()
     budget: BudgetConfig = BudgetConfig()
     silence: SilenceConfig = SilenceConfig()

@@ -171,9 +171,21 @@ def _gates(rewards: Sequence[float], reward: RewardConfig) -> list[float]:
 
 def repetition(messages: Sequence[str], n: int = 4) -> float:
     """ρ: the share of an episode's word n-grams that repeat earlier ones; none crosses messages."""
-    lines = [message.split() for message in messages]
-    grams = [tuple(words[i : i + n]) for words in lines for i in range(len(words) - n + 1)]
-    return (len(grams) - len(set(grams))) / len(grams) if grams else 0.0
+    counts = repeated_grams(messages, n)
+    total = sum(grams for _, grams in counts)
+    return sum(repeated for repeated, _ in counts) / total if total else 0.0
+
+
+def repeated_grams(messages: Sequence[str], n: int = 4) -> list[tuple[int, int]]:
+    """Of each message, how many of its word n-grams repeat earlier ones, and how many it has."""
+    known: set[tuple[str, ...]] = set()
+    counts = []
+    for words in map(str.split, messages):
+        grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+        before = len(known)
+        known.update(grams)
+        counts.append((len(grams) - (len(known) - before), len(grams)))
+    return counts
 
 
 def overlong_penalty(tokens: int, limit: int, buffer: int) -> float:

@@ -3,11 +3,11 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from tacit.config import EvaluationConfig
+from tacit.config import Cut, EvaluationConfig
 from tacit.economy.ledger import LedgerRow, PriceTable, ledger
 from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
@@ -101,16 +101,19 @@ async def evaluate_team(
     seed: int = 0,
     grader: Grader = grade,
     on_episode: Callable[[Episode], None] | None = None,
-    muted: frozenset[str] = frozenset(),
+    without: frozenset[Cut] = frozenset(),
+    recorded: Mapping[tuple[str, int], Episode] | None = None,
     speaking: frozenset[str] = frozenset(),
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
     """Play the episodes that the run folder does not have yet; return all, in task order.
 
-    Failed episodes are played again next time. `muted` roles say nothing and cost nothing;
-    `speaking` roles may not be silent.
+    Failed episodes are played again next time. `without` is left out and costs nothing; `speaking`
+    roles may not be silent. `recorded` are plays of the same tasks and samples: what they hold is
+    not asked again.
     """
-    choices = dict.fromkeys(speaking, Choice.SPEAK)
+    plain = Setting(seed=seed, without=without, choices=dict.fromkeys(speaking, Choice.SPEAK))
+    known = recorded or {}
     pin(run, tasks)
     run.mend(f"episodes/{name}.jsonl")
     wanted = {(task.id, sample): task for task in tasks for sample in range(settings.samples)}
@@ -130,9 +133,9 @@ async def evaluate_team(
         for episode in list(have.values()):
             on_episode(episode)
     missing = [
-        Job(task, Setting(seed=seed, sample=sample, muted=muted, choices=choices))
-        for (task_id, sample), task in wanted.items()
-        if (task_id, sample) not in have
+        Job(task, replace(plain, sample=key[1], recorded=known[key].calls if key in known else ()))
+        for key, task in wanted.items()
+        if key not in have
     ]
     await play_all(
         roster,

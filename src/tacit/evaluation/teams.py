@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tacit.config import Config
+from tacit.config import Config, Cut
 from tacit.economy.ledger import PriceTable
 from tacit.evaluation.measure import Summary, compare, evaluate_team, frontier, summarise
 from tacit.evaluation.statistics import Paired
@@ -61,7 +61,7 @@ class Measurement:
         """Every task once without the helpers; nothing if there are none."""
         if not helpers:
             return []
-        return await self._play(f"{name}{WITHOUT}", roster, samples=1, muted=helpers)
+        return await self._play(f"{name}{WITHOUT}", roster, samples=1, without=Cut.of(helpers))
 
     async def others(
         self, name: str, roster: Roster, variants: Variants
@@ -86,7 +86,7 @@ class Measurement:
         roster: Roster,
         *,
         samples: int,
-        muted: frozenset[str] = frozenset(),
+        without: frozenset[Cut] = frozenset(),
         speaking: frozenset[str] = frozenset(),
     ) -> list[Episode]:
         return await evaluate_team(
@@ -99,7 +99,7 @@ class Measurement:
             grader=self.grader,
             on_episode=self.listen(name, len(self.tasks) * samples),
             cap=self.cap,
-            muted=muted,
+            without=without,
             speaking=speaking,
         )
 

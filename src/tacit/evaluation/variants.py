@@ -39,8 +39,15 @@ def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
     frozen = next((engine for engine in others if not engine.policy), None)
     if frozen is None:
         return None
-    agents, topology, options = roster.agents, roster.topology, roster.options
-    return _Rewording(agents=agents, topology=topology, options=options, by=frozen, of=speakers)
+    return _Rewording(
+        agents=roster.agents,
+        topology=roster.topology,
+        options=roster.options,
+        without=roster.without,
+        stop=roster.stop,
+        by=frozen,
+        of=speakers,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

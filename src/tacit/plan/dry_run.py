@@ -18,7 +18,7 @@ from rich.table import Table
 
 from tacit.cli.commands import open_rosters
 from tacit.cli.tables import note, out, print_json, spend_lines
-from tacit.config import Config, TrainConfig
+from tacit.config import Config, Cut, TrainConfig
 from tacit.errors import ConfigError
 from tacit.grading import Grader
 from tacit.grading.judge import Judge
@@ -206,7 +206,7 @@ async def _team(
     samples = config.evaluation.samples
     wanted = [(name, plain, every * samples)]
     if variants.helpers:
-        wanted.append((f"{name}{WITHOUT}", replace(plain, muted=variants.helpers), every))
+        wanted.append((f"{name}{WITHOUT}", replace(plain, without=Cut.of(variants.helpers)), every))
     if variants.speakers and "speaking" not in variants.missing:
         choices = dict.fromkeys(variants.speakers, Choice.SPEAK)
         wanted.append((f"{name}{SPEAKING}", replace(plain, choices=choices), every * samples))

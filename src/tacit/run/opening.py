@@ -88,7 +88,7 @@ def measured_teams_of(config: Config) -> dict[str, TeamConfig]:
     """`teams_of`, but refuses several samples per task if no agent samples."""
     teams, several = teams_of(config), config.evaluation.samples
     roles = [(team, role) for team in teams.values() for role in team.agents]
-    if several > 1 and not any(_draws(config, team, role) for team, role in roles):
+    if several > 1 and not any(draws(config, team, role) for team, role in roles):
         raise ConfigError(
             f"evaluation.samples is {several}, but nobody samples: the episodes of a task would "
             "all be the same; give an agent a `temperature`"
@@ -120,10 +120,10 @@ def prices_of(config: Config) -> PriceTable | None:
 
 def is_greedy(config: Config, team: TeamConfig, role: str) -> bool:
     """True if a role always gives the same reply to the same prompt: it is frozen and greedy."""
-    return not (team.agents[role].trained or _draws(config, team, role))
+    return not (team.agents[role].trained or draws(config, team, role))
 
 
-def _draws(config: Config, team: TeamConfig, role: str) -> bool:
+def draws(config: Config, team: TeamConfig, role: str) -> bool:
     """True if a role samples during evaluation, or has tools whose answers may change."""
     agent = team.agents[role]
     known = find_topology(team.topology).roles.get(role)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.config import TeamConfig
+from tacit.config import Cut, TeamConfig
 from tacit.engine.base import Engine
 from tacit.errors import ConfigError, TacitError, TopologyError
 from tacit.registry import did_you_mean, lookup
@@ -55,11 +55,13 @@ class Roster:
     agents: tuple[Agent, ...]
     topology: Topology
     options: Mapping[str, Any] = field(default_factory=dict)
+    without: frozenset[Cut] = frozenset()
+    stop: str | None = None
 
     def seat(
         self, task: Task, setting: Setting, on_call: Callable[[Call], None] | None = None
     ) -> Team:
-        return Team(self.agents, task, setting, on_call)
+        return Team(self.agents, task, setting, on_call, self.without, self.stop)
 
     async def play(self, team: Team) -> Message:
         """The team's answer. Exceptions of the topology's own code become a TopologyError."""
@@ -105,6 +107,7 @@ def check_team(config: TeamConfig, place: str = "team") -> Topology:
     _check_roles(config, topology, place)
     _check_options(config, topology, place)
     topology.check(config)
+    _check_cuts(config, place)
     for name, agent in config.agents.items():
         if agent.tools:
             open_toolbox(agent, config.servers, f"{place}.agents.{name}")
@@ -156,6 +159,19 @@ def _check_roles(config: TeamConfig, topology: Topology, place: str) -> None:
             raise ConfigError(f"{place}.agents: {config.topology} needs an agent `{name}`")
 
 
+def _check_cuts(config: TeamConfig, place: str) -> None:
+    known = [
+        name
+        for role, agent in config.agents.items()
+        for name in dict.fromkeys((role, *agent_names(role, agent.count)))
+    ]
+    for cut in config.without:
+        for name in (cut.agent, cut.reader):
+            if name is not None and name not in known:
+                hint = did_you_mean(name, known)
+                raise ConfigError(f"{place}.without: the team has no agent `{name}`; {hint}")
+
+
 def agent_names(role: str, count: int) -> list[str]:
     """Agents are named after their role, and numbered if there are several."""
     return [role] if count == 1 else [f"{role} {number}" for number in range(1, count + 1)]
@@ -186,7 +202,13 @@ def build_roster(config: TeamConfig, engines: Mapping[str, Engine], place: str =
             )
             for agent_name in agent_names(name, agent.count)
         ]
-    return Roster(agents=tuple(agents), topology=topology, options=config.options)
+    return Roster(
+        agents=tuple(agents),
+        topology=topology,
+        options=config.options,
+        without=frozenset(config.without),
+        stop=config.stop,
+    )
 
 
 def may_be_silent(team: TeamConfig, role: str) -> bool:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tacit.config import AgentConfig
+from tacit.config import AgentConfig, Cut
 from tacit.engine.base import (
     Completion,
     Engine,
@@ -25,7 +25,8 @@ from tacit.engine.base import (
     without_marker,
 )
 from tacit.errors import Overflow, PromptTooLong
-from tacit.team.prompts import build, tell_of_silence
+from tacit.grading import read_answer
+from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
 from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, Toolbox, ToolContext, observation
 from tacit.types import Call, ChatMessage, Choice, Message, Stop, Task, ToolSpec
 
@@ -52,6 +53,8 @@ class Branch:
     splits: int = 0
     tool_calls: Counter[str] = field(default_factory=Counter)
     """Tools called by each agent on the way here; those of other branches count once joined."""
+    answers: dict[str, Message] = field(default_factory=dict)
+    """The last answer that each agent gave on the way here."""
 
     def number(self, agent: str) -> str:
         """The number of this agent's next call: `2`, or `1.3.2` in a branch."""
@@ -67,6 +70,7 @@ class Branch:
                 path_seconds=self.path_seconds,
                 spoke=self.spoke,
                 tool_calls=self.tool_calls.copy(),
+                answers=self.answers.copy(),
             )
             for way in range(1, ways + 1)
         ]
@@ -80,6 +84,7 @@ class Branch:
             self.path_tokens = max(self.path_tokens, branch.path_tokens)
             self.path_seconds = max(self.path_seconds, branch.path_seconds)
             self.spoke |= branch.spoke
+            self.answers |= branch.answers
 
 
 _BRANCH: ContextVar[Branch] = ContextVar("branch")
@@ -126,8 +131,10 @@ class Setting:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     """Role or agent → how its choice to speak is made; default free."""
     floor: float = 0.0
-    muted: frozenset[str] = frozenset()
-    """Roles that are never asked: silent, at no cost."""
+    without: frozenset[Cut] = frozenset()
+    """Messages to do without, besides those that the team always does without."""
+    recorded: tuple[Call, ...] = ()
+    """An earlier play's calls: whoever is asked the same again gives the same reply, at no cost."""
     answering: Answering = Answering()
 
 
@@ -143,9 +150,14 @@ class Team:
         task: Task,
         setting: Setting,
         on_call: Callable[[Call], None] | None = None,
+        without: frozenset[Cut] = frozenset(),
+        stop: str | None = None,
     ) -> None:
         self.task = task
         self.setting = setting
+        self.without = without | setting.without
+        self._stop = stop
+        self._recorded = Recorded(setting.recorded)
         self.whole = Branch()
         _BRANCH.set(self.whole)
         self._on_call = on_call
@@ -208,6 +220,21 @@ class Team:
         finally:
             self.whole.join([branch])
 
+    @property
+    def over(self) -> bool:
+        """True if the talk has come to its end: the agents that answered agree."""
+        answers = _BRANCH.get().answers.values() if self._stop == "agreed" else ()
+        read = [read_answer(self.task, answer.text) for answer in answers]
+        return len(read) > 1 and bool(read[0]) and len(set(read)) == 1
+
+    async def generate(self, agent: Agent, request: Request) -> tuple[Completion, float]:
+        """What the agent's engine says and after how many seconds, or what was recorded of it."""
+        if known := self._recorded.take(agent.name, request.messages):
+            return known
+        started = time.perf_counter()
+        done = await agent.engine.generate(request)
+        return done, time.perf_counter() - started
+
     def record(self, call: Call) -> None:
         branch = _BRANCH.get()
         branch.calls.append(call)
@@ -251,10 +278,12 @@ class Seat:
         message that the topology returns, which a client may see streamed.
         """
         agent, setting = self.agent, self.team.setting
-        if agent.role in setting.muted:
-            return Message(agent.name, silent=True)
         allowed = silent and agent.may_be_silent
         part = part or agent.part
+        number = _BRANCH.get().number(agent.name)
+        unasked = self._left_out(round) or self.team.over
+        if unasked and (instead := self._instead(part, final)):
+            return instead
         prompt = partial(
             build,
             part,
@@ -267,14 +296,16 @@ class Seat:
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
         view = f"({SEARCHED})" if self.view and "lookup" in tools else self.view
         private = {"view": _messages(view or None)}
-        quoted = {name: _messages(said) for name, said in context.items()}
+        quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         messages = prompt(question, quoted | private)
-        number = _BRANCH.get().number(agent.name)
         asked = setting.answering if final else Answering()
         try:
-            return await self._say(messages, number, asked, part, round, tools, allowed=allowed)
+            said = await self._say(messages, number, asked, part, round, tools, allowed=allowed)
         except PromptTooLong as error:
             raise self._blame(error, messages, prompt(self.team.task.question, private)) from None
+        if part not in HELPING_PARTS:
+            _BRANCH.get().answers[agent.name] = said
+        return said
 
     async def reply(
         self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
@@ -284,7 +315,7 @@ class Seat:
         Without tools: who writes an agent's prompts runs its tools as well.
         """
         agent = self.agent
-        if agent.role in self.team.setting.muted:
+        if self._left_out(0):
             return Message(agent.name, silent=True)
         if agent.may_be_silent:
             messages = tell_of_silence(messages)
@@ -295,6 +326,35 @@ class Seat:
             told = [message for message in messages if message.role == "system"]
             alone = (*told, ChatMessage("user", self.team.task.question))
             raise self._blame(error, messages, alone) from None
+
+    def _left_out(self, round: int) -> bool:
+        return any(
+            cut.reader is None and self._is(cut.agent) and cut.round in (None, round)
+            for cut in self.team.without
+        )
+
+    def _instead(self, part: str, final: bool) -> Message | None:
+        """What stands in the place of a message that is left out; None if it must be asked for.
+
+        A helper is silent. Of an agent that answers, its last answer stands; without one it is
+        silent too, unless the whole team's answer is asked of it.
+        """
+        answer = _BRANCH.get().answers.get(self.agent.name)
+        if part not in HELPING_PARTS and (answer or final):
+            return answer
+        return Message(self.agent.name, silent=True)
+
+    def _read(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages without those that are kept from this agent."""
+        kept = {cut.agent for cut in self.team.without if cut.reader and self._is(cut.reader)}
+        if not kept:
+            return messages
+        roles = {seat.name: seat.agent.role for seat in self.team.seats}
+        return [m for m in messages if not {m.agent, roles.get(m.agent)} & kept]
+
+    def _is(self, name: str | None) -> bool:
+        """True for the name of this agent or of its role."""
+        return name in (None, self.agent.name, self.agent.role)
 
     async def _say(
         self,
@@ -423,9 +483,7 @@ class Seat:
         self, request: Request, part: str, round: int, before: Call | None, allowed: bool
     ) -> tuple[Call, Message]:
         """One call of the model. `before`: the same message's call before it, if tools were run."""
-        started = time.perf_counter()
-        done = await self.agent.engine.generate(request)
-        seconds = time.perf_counter() - started
+        done, seconds = await self.team.generate(self.agent, request)
         branch = _BRANCH.get()
         branch.path_tokens += done.usage.generated
         branch.path_seconds += seconds
@@ -461,6 +519,38 @@ class Seat:
         )
         self.team.record(call)
         return call, Message(self.agent.name, said or "", said is None)
+
+
+class Recorded:
+    """The calls of an earlier play, each to be taken once, by agent and prompt."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls: dict[tuple[str, tuple[ChatMessage, ...]], list[Call]] = {}
+        for call in reversed(calls):
+            self._calls.setdefault((call.agent, call.messages), []).append(call)
+
+    def take(
+        self, agent: str, messages: tuple[ChatMessage, ...]
+    ) -> tuple[Completion, float] | None:
+        """What the agent said to this prompt and after how many seconds, or None."""
+        if not (left := self._calls.get((agent, messages))):
+            return None
+        call = left.pop()
+        done = Completion(
+            text=call.text,
+            ids=call.output_ids,
+            logprobs=call.logprobs,
+            stop=call.stop,
+            usage=call.usage,
+            version=call.version,
+            silence_logprob=call.silence_logprob,
+            model=call.served,
+            fingerprint=call.fingerprint,
+            logprob=call.logprob,
+            reused=True,
+            tool_calls=call.tool_calls,
+        )
+        return done, call.seconds
 
 
 def _observed(request: Request, done: Completion, before: Call | None) -> int:

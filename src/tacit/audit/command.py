@@ -1,0 +1,151 @@
+"""The work behind `tacit audit` of a config or a run."""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tacit.audit.auditing import Audit, paid
+from tacit.audit.playing import TeamPlayer
+from tacit.audit.tables import audit_tables, estimate_lines
+from tacit.cli.commands import checkpoint_of, measured_in, open_rosters
+from tacit.cli.tables import EpisodeBar, episode_progress, note, out as console, print_json
+from tacit.config import Config
+from tacit.config.file import load_config
+from tacit.errors import ConfigError
+from tacit.run.folder import RunFolder
+from tacit.run.opening import draws, prices_of, tasks_of, teams_of
+from tacit.run.spending import Spending
+from tacit.traffic.audit_traffic import audit_traffic
+from tacit.types import Episode
+
+
+def audit_source(
+    source: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    *,
+    checkpoint: str = "best",
+    dry: bool = False,
+) -> Coroutine[Any, Any, dict[str, Any]]:
+    """The audit of a config, a recipe or a run folder."""
+    config = load_config(source, overrides)
+    trained = checkpoint_of(source, checkpoint)
+    folder = out or measured_in(source, config.name, trained, "audit")
+    return run_audit(config, folder, trained=trained, dry=dry)
+
+
+def show_audit(result: Mapping[str, Any], *, as_json: bool = False) -> None:
+    if as_json:
+        print_json(result)
+        return
+    for one in estimate_lines(result) if "tokens_most" in result else audit_tables(result):
+        console.print(one)
+
+
+FILE = "audit.json"
+PROBE = 4
+"""Tasks of a dry run."""
+
+
+async def run_audit(
+    config: Config, folder: Path, *, trained: Path | None = None, dry: bool = False
+) -> dict[str, Any]:
+    """Audit the config's own team; what was played is kept, and a second start goes on from it.
+
+    `trained` is the folder of a checkpoint to play with. A dry run plays a few tasks, which count
+    for the audit as well.
+    """
+    if config.team is None:
+        raise ConfigError("an audit is of one team: the config needs `team:`")
+    (name,) = (name for name, team in teams_of(config).items() if team is config.team)
+    samples = any(draws(config, config.team, role) for role in config.team.agents)
+    if config.audit.samples > 1 and not samples:
+        raise ConfigError(
+            f"audit.samples is {config.audit.samples}, but nobody samples: the plays of a task "
+            "would all be the same; give an agent a `temperature`"
+        )
+    tasks, prices = tasks_of(config.tasks, config.judge), prices_of(config)
+    run = RunFolder.check(folder, config)
+    with run.held():
+        spending = Spending(run, prices, config.spend_cap)
+        account = spending.account(note)
+        async with open_rosters(config, {name: config.team}, trained, account) as opened:
+            rosters, grader = opened
+            run.begin(config)
+            with bars() as listen:
+                player = TeamPlayer(
+                    config=config,
+                    run=run,
+                    roster=rosters[name],
+                    grader=grader,
+                    cap=spending.cap(),
+                    listen=listen,
+                )
+                audit = Audit(
+                    player=player,
+                    tasks=tasks[:PROBE] if dry else tasks,
+                    settings=config.audit,
+                    confidence=config.evaluation.confidence,
+                    prices=prices,
+                    samples=samples,
+                    say=note,
+                )
+                await audit.run()
+                if dry:
+                    return estimate(audit, len(tasks), config)
+                messages = await audit.telling()
+        result = {
+            "name": config.name,
+            "seed": config.seed,
+            "team": config.team.model_dump(mode="json", exclude_defaults=True),
+            "currency": prices.currency if prices else None,
+            **audit.to_json(messages),
+            "traffic": asdict(audit_traffic(audit.base, prices)),
+            "spend": spending.to_json(),
+        }
+        run.write_json(FILE, result)
+    return result
+
+
+def estimate(audit: Audit, tasks: int, config: Config) -> dict[str, Any]:
+    """What an audit of so many tasks will take, by the few that were played."""
+    played = max(1, len({one.task_id for one in audit.base}))
+    base = paid(audit.base) / played
+    each = {name: paid(plays) / played for name, plays in audit.without.items()}
+    first = min(config.audit.first, tasks)
+    return {
+        "tasks": tasks,
+        "first": first,
+        "parts": each,
+        "base": base,
+        "tokens_first": round(first * (base + sum(each.values()))),
+        "tokens_most": round(tasks * (base + sum(each.values()))),
+        "money_most": _money(audit, tasks / played),
+        "currency": audit.prices.currency if audit.prices else None,
+        "limit": config.audit.tokens,
+    }
+
+
+def _money(audit: Audit, scale: float) -> float | None:
+    if audit.prices is None:
+        return None
+    plays = [*audit.base, *(one for plays in audit.without.values() for one in plays)]
+    calls = [call for episode in plays for call in episode.calls if not call.reused]
+    return scale * sum(map(audit.prices.cost, calls))
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str, int], Callable[[Episode], None]]]:
+    """A progress bar for each name, made anew when a further rung begins."""
+    shown: dict[str, EpisodeBar] = {}
+    with episode_progress() as progress:
+
+        def listen(name: str, total: int) -> Callable[[Episode], None]:
+            if name in shown:
+                shown[name].remove()
+            shown[name] = EpisodeBar(progress, name, total)
+            return shown[name].add
+
+        yield listen

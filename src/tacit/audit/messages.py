@@ -1,0 +1,90 @@
+"""The messages to read: those that helped most and those that harmed most."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from tacit.audit.targets import Target
+from tacit.audit.worth import Pair, pairs_of
+from tacit.config import Cut
+from tacit.types import Episode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """One message, and what the episode came to with it and without it."""
+
+    episode: Episode
+    call: int
+    """Its place among the episode's calls."""
+    value: float
+    """Reward with it minus reward without it."""
+    plays: int
+    """How many plays each way the value is the mean of."""
+    without: str
+    """The answer without it."""
+
+    @property
+    def cut(self) -> Cut:
+        said = self.episode.calls[self.call]
+        return Cut(agent=said.agent, round=said.round)
+
+    def confirmed(self, plays: Sequence[Pair]) -> "Spoken":
+        """With the mean value of these plays in the place of its own."""
+        graded = [
+            one.grade.reward - two.grade.reward for one, two in plays if one.grade and two.grade
+        ]
+        if not graded:
+            return self
+        return replace(self, value=fmean(graded), plays=len(graded))
+
+    def to_json(self) -> dict[str, Any]:
+        said = self.episode.calls[self.call]
+        return {
+            "task": self.episode.task_id,
+            "sample": self.episode.sample,
+            "call": self.call,
+            "agent": said.agent,
+            "round": said.round,
+            "text": said.text,
+            "value": self.value,
+            "plays": self.plays,
+            "answer": self.episode.answer,
+            "without": self.without,
+        }
+
+
+def most_telling(
+    targets: Sequence[Target],
+    base: Sequence[Episode],
+    without: Mapping[str, Sequence[Episode]],
+    most: int,
+) -> list[Spoken]:
+    """Up to `most` messages that helped and as many that harmed, of agents that were left out.
+
+    Of an agent that speaks several times in an episode, the first message stands for all. The
+    briefest come first among equals: they are the easiest to read.
+    """
+    found = [
+        Spoken(
+            episode=one,
+            call=call,
+            value=one.grade.reward - two.grade.reward,
+            plays=1,
+            without=two.answer,
+        )
+        for target in targets
+        if target.kind == "agent"
+        for one, two in pairs_of(base, without.get(target.name, ()))
+        for call in _first(target, one)
+        if one.grade and two.grade and one.grade.reward != two.grade.reward
+    ]
+    found.sort(key=lambda one: (-abs(one.value), len(one.episode.calls[one.call].text)))
+    helped = [one for one in found if one.value > 0][:most]
+    return helped + [one for one in found if one.value < 0][:most][::-1]
+
+
+def _first(target: Target, episode: Episode) -> list[int]:
+    spoken = [n for n, call in enumerate(episode.calls) if call.is_turn and target.covers(call)]
+    return spoken[:1]

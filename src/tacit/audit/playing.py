@@ -1,0 +1,76 @@
+"""Plays a team of ours for an audit, and keeps the episodes in the audit's folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tacit.config import Config, Cut
+from tacit.engine.base import derive_seed
+from tacit.evaluation.measure import evaluate_team
+from tacit.evaluation.teams import Listen
+from tacit.grading import Grader, grade
+from tacit.rollout.play import NO_CAP, Cap, Job, play_all
+from tacit.run.folder import RunFolder
+from tacit.team.roster import Roster
+from tacit.team.team import Setting
+from tacit.types import Call, Episode, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamPlayer:
+    """A team of the config, in its seats."""
+
+    config: Config
+    run: RunFolder
+    roster: Roster
+    grader: Grader = grade
+    cap: Cap = NO_CAP
+    listen: Listen = lambda name, total: lambda episode: None
+
+    async def play(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        without: frozenset[Cut] = frozenset(),
+        recorded: Mapping[tuple[str, int], Episode] | None = None,
+    ) -> list[Episode]:
+        samples = self.config.audit.samples
+        return await evaluate_team(
+            name,
+            self.roster,
+            tasks,
+            self.config.evaluation.model_copy(update={"samples": samples}),
+            self.run,
+            seed=self.config.seed,
+            grader=self.grader,
+            on_episode=self.listen(name, len(tasks) * samples),
+            without=without,
+            recorded=recorded,
+            cap=self.cap,
+        )
+
+    async def again(
+        self, task: Task, episode: Episode, call: int, without: Cut, times: int
+    ) -> list[tuple[Episode, Episode]]:
+        before, said = episode.calls[:call], episode.calls[call]
+
+        def job(number: int, recorded: tuple[Call, ...], cuts: frozenset[Cut]) -> Job:
+            seed = derive_seed(self.config.seed, "again", number)
+            return Job(task, Setting(seed=seed, recorded=recorded, without=cuts))
+
+        both = [
+            one
+            for number in range(times)
+            for one in (
+                job(number, (*before, said), frozenset()),
+                job(number, before, frozenset({without})),
+            )
+        ]
+        plays = await play_all(
+            self.roster,
+            both,
+            concurrency=self.config.evaluation.concurrency,
+            grader=self.grader,
+            succeeded=1,
+            cap=self.cap,
+        )
+        return list(zip(plays[::2], plays[1::2], strict=True))

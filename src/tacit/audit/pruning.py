@@ -1,0 +1,196 @@
+"""The work behind `tacit prune`: check smaller teams on tasks that the audit did not use.
+
+A proposal passes if the lower bound of its reward minus the whole team's, pair by pair, is above
+−1 point. The confidence is shared among all proposals, since the best of several is taken. Of those
+that pass, the one that saves most tokens is written as a config.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tacit.audit.auditing import rungs_of
+from tacit.audit.command import FILE, bars
+from tacit.audit.playing import TeamPlayer
+from tacit.audit.proposals import Proposal, proposals_of
+from tacit.audit.rivals import learned_proposals
+from tacit.audit.tables import prune_tables
+from tacit.audit.worth import adjusted, by_task, pairs_of
+from tacit.cli.commands import checkpoint_of, open_rosters
+from tacit.cli.tables import note, out as console, print_json
+from tacit.config import Config
+from tacit.errors import ConfigError
+from tacit.evaluation.statistics import Estimate
+from tacit.run.folder import RunFolder, write_atomically
+from tacit.run.opening import prices_of, tasks_of
+from tacit.run.spending import Spending
+from tacit.types import Episode, Task
+
+
+def show_prune(result: Mapping[str, Any], *, as_json: bool = False) -> None:
+    if as_json:
+        print_json(result)
+        return
+    for one in prune_tables(result):
+        console.print(one)
+
+
+LOSS = 0.01
+"""What a smaller team may lose, in reward."""
+WHOLE = "whole"
+CHECK = "prune"
+"""The folder of the check, inside the audit's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A proposal on tasks that the audit did not use."""
+
+    name: str
+    difference: Estimate
+    """Its reward minus that of the whole team."""
+    tasks: int
+    reward: float
+    generated: float
+    """Tokens per episode, and their share of the whole team's."""
+    read: float
+    share: float
+    passed: bool
+
+
+async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[str, Any]:
+    """Check what the audit in this folder speaks for, on up to `most` other tasks."""
+    run, config = RunFolder.existing(folder)
+    if not (run.path / FILE).exists() or config.team is None:
+        raise ConfigError(f"`{folder}` holds no audit of a team: run `tacit audit` first")
+    audit = run.read_json(FILE)
+    known = proposals_of(audit["parts"], config.team)
+    used = set(run.read_json("tasks.json"))
+    tasks = other_tasks(config, used, most)
+    trained = (
+        checkpoint_of(str(folder.parent), "best") if folder.name.startswith("audit-") else None
+    )
+    check = RunFolder.check(folder / CHECK, config)
+    with check.held():
+        spending = Spending(check, prices_of(config), config.spend_cap)
+        teams = {WHOLE: config.team}
+        async with open_rosters(config, teams, trained, spending.account(note)) as opened:
+            rosters, grader = opened
+            check.begin(config)
+            with bars() as listen:
+                player = TeamPlayer(
+                    config=config,
+                    run=check,
+                    roster=rosters[WHOLE],
+                    grader=grader,
+                    cap=spending.cap(),
+                    listen=listen,
+                )
+                if rivals:
+                    seen = [task for task in tasks_of(config.tasks) if task.id in used]
+                    known += await learned_proposals(player, seen, audit)
+                checked = await check_all(player, known, tasks, config.evaluation.confidence)
+    return _written(run, config, known, checked, spending)
+
+
+def other_tasks(config: Config, used: set[str], most: int) -> list[Task]:
+    """Tasks of the same source that the audit did not play."""
+    every = tasks_of(config.tasks.model_copy(update={"limit": None}), config.judge)
+    rest = [task for task in every if task.id not in used][:most]
+    if not rest:
+        raise ConfigError(
+            "the audit played every task of its source: audit fewer with tasks.limit=…, so that "
+            "some are left to check a smaller team on"
+        )
+    return rest
+
+
+async def check_all(
+    player: TeamPlayer, proposals: Sequence[Proposal], tasks: Sequence[Task], confidence: float
+) -> list[Checked]:
+    """Play the whole team and each proposal on ever more tasks, until it passes or fails."""
+    strict = 1 - (1 - confidence) / max(1, len(proposals))
+    done: dict[str, Checked] = {}
+    for size in rungs_of(len(tasks), 64):
+        whole = await player.play(WHOLE, tasks[:size])
+        for proposal in proposals:
+            before = done.get(proposal.name)
+            if before and (before.passed or before.difference.high < -LOSS):
+                continue
+            plays = await _plays(player, proposal, tasks[:size], whole)
+            done[proposal.name] = _checked(proposal.name, whole, plays, strict)
+    return list(done.values())
+
+
+async def _plays(
+    player: TeamPlayer, proposal: Proposal, tasks: Sequence[Task], whole: Sequence[Episode]
+) -> list[Episode]:
+    roster = replace(player.roster, stop=proposal.stop or player.roster.stop)
+    recorded = {(one.task_id, one.sample): one for one in whole}
+    one = replace(player, roster=roster)
+    return await one.play(file_name(proposal.name), tasks, proposal.without, recorded)
+
+
+def file_name(name: str) -> str:
+    return name.replace("`", "").replace("/", "-")[:100]
+
+
+def _checked(
+    name: str, whole: Sequence[Episode], plays: Sequence[Episode], confidence: float
+) -> Checked:
+    pairs = pairs_of(plays, whole)
+    differences = list(by_task(pairs).values())
+    difference, _ = adjusted(differences, confidence)
+    count = max(1, len(pairs))
+    total = sum(other.usage.total for _, other in pairs)
+    return Checked(
+        name=name,
+        difference=difference,
+        tasks=len(differences),
+        reward=sum(one.grade.reward for one, _ in pairs if one.grade) / count,
+        generated=sum(one.usage.generated for one, _ in pairs) / count,
+        read=sum(one.usage.prompt for one, _ in pairs) / count,
+        share=sum(one.usage.total for one, _ in pairs) / max(1, total),
+        passed=difference.low > -LOSS,
+    )
+
+
+def _written(
+    run: RunFolder,
+    config: Config,
+    proposals: Sequence[Proposal],
+    checked: Sequence[Checked],
+    spending: Spending,
+) -> dict[str, Any]:
+    passed = sorted((one for one in checked if one.passed and one.share < 1), key=_share)
+    chosen = next((p for p in proposals if passed and p.name == passed[0].name), None)
+    path = None
+    if chosen:
+        tree = chosen.config(config).model_dump(mode="json", exclude_defaults=True)
+        path = run.path / f"{config.name}-pruned.yaml"
+        head = f"# {config.name}, {chosen.name}: {_sentence(passed[0])}\n"
+        write_atomically(path, (head + yaml.safe_dump(tree, sort_keys=False)).encode())
+    result = {
+        "name": config.name,
+        "proposals": [asdict(one) for one in sorted(checked, key=_share)],
+        "chosen": chosen.name if chosen else None,
+        "config": path.name if path else None,
+        "spend": spending.to_json(),
+    }
+    run.write_json("prune.json", result)
+    return result
+
+
+def _share(one: Checked) -> float:
+    return one.share
+
+
+def _sentence(one: Checked) -> str:
+    low, high = 100 * one.difference.low, 100 * one.difference.high
+    return (
+        f"{100 * one.share:.0f} % of the tokens, {100 * one.difference.mean:+.1f} points "
+        f"[{low:+.1f}, {high:+.1f}] on {one.tasks} tasks that the audit did not use"
+    )

@@ -1,0 +1,148 @@
+"""What an audit found, in the terminal: the parts by worth, then the messages to read."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tacit.cli.tables import Grid
+
+EXCERPT = 300
+"""Characters of a message that are shown."""
+LEGEND = (
+    "worth: points of reward with it minus without it, with its interval. helped, harmed: plays "
+    "that were right only with it, only without it. costs: tokens that an episode says and reads "
+    "more with it. tasks: played both ways."
+)
+
+
+def audit_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What to print of an audit's JSON, in order."""
+    if result["parts"]:
+        yield worth_table(result)
+    else:
+        yield Text("\nThere is nothing to leave out: one agent gives every answer by itself.")
+    yield from messages_text(result["messages"])
+    yield Text(spent_line(result))
+
+
+def worth_table(result: Mapping[str, Any]) -> Grid:
+    rows: list[list[str] | str] = []
+    money = result["currency"]
+    for part in result["parts"]:
+        value = part["value"]
+        row = [
+            part["name"],
+            points(value),
+            part["verdict"],
+            str(part["helped"]),
+            str(part["harmed"]),
+            f"{part['generated']:.0f}",
+            f"{part['read']:.0f}",
+            str(part["tasks"]),
+        ]
+        rows.append(row + ([f"{part['money']:.6f}"] if money else []))
+    headers = ["part", "worth", "", "helped", "harmed", "costs\nsaid", "costs\nread", "tasks"]
+    reward = result["reward"]
+    return Grid(
+        headers + ([str(money)] if money else []),
+        rows,
+        title=f"What each part is worth; reward with all {100 * reward:.1f}"
+        if reward is not None
+        else "What each part is worth",
+        legend=LEGEND,
+    )
+
+
+def messages_text(messages: list[dict[str, Any]]) -> Iterator[Text]:
+    """The messages that helped most, then those that harmed most."""
+    for harmful, title in ((False, "helped"), (True, "harmed")):
+        mine = [one for one in messages if (one["value"] < 0) == harmful]
+        if mine:
+            yield Text(f"\nMessages that {title} most", "italic")
+        for one in mine[::-1] if harmful else mine:
+            plays = f", mean of {one['plays']} plays" if one["plays"] > 1 else ""
+            head = f" {one['agent']} in {one['task']}: {100 * one['value']:+.0f} points{plays}"
+            yield Text(head, "bold")
+            yield Text(f"   {_excerpt(one['text'])}")
+            yield Text(f"   answer {_last(one['answer'])} · without it {_last(one['without'])}")
+
+
+def spent_line(result: Mapping[str, Any]) -> str:
+    line = f"\n{result['ended']}; {result['spent']:,} tokens"
+    if result["equal"] > result["spent"]:
+        line += f" (the same tasks for every part: {result['equal']:,})"
+    failed = f"; {result['failed']} plays failed" if result["failed"] else ""
+    return f"{line}{failed}"
+
+
+def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What to print of a check of smaller teams."""
+    rows = []
+    for one in result["proposals"]:
+        value = one["difference"]
+        rows.append(
+            [
+                one["name"],
+                f"{100 * one['share']:.0f}",
+                points(value),
+                "passed" if one["passed"] else "–",
+                f"{100 * one['reward']:.1f}",
+                f"{one['generated']:.0f}",
+                f"{one['read']:.0f}",
+                str(one["tasks"]),
+            ]
+        )
+    yield Grid(
+        [
+            "smaller team",
+            "tokens\n%",
+            "reward − whole team's",
+            "",
+            "reward",
+            "said",
+            "read",
+            "tasks",
+        ],
+        rows,
+        title="Smaller teams on tasks that the audit did not use",
+        legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
+        "number of proposals, lies above −1 point.",
+    )
+    if result["chosen"]:
+        yield Text(f"\n{result['chosen']}: written to {result['config']}")
+    else:
+        yield Text(
+            "\nno smaller team is shown to be as good; more tasks would narrow the intervals"
+        )
+
+
+def points(value: Mapping[str, float]) -> str:
+    """A difference in reward with its interval."""
+    mean, low, high = (100 * value[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def estimate_lines(found: Mapping[str, Any]) -> Iterator[Text]:
+    """What a dry run found."""
+    yield Text(f"{len(found['parts'])} parts could be left out: {', '.join(found['parts'])}")
+    money = found["money_most"]
+    most = f"at most {found['tokens_most']:,} tokens for all {found['tasks']} tasks"
+    if money is not None:
+        most += f", {money:.4f} {found['currency']}"
+    first = f"about {found['tokens_first']:,} tokens for the first {found['first']} tasks"
+    yield Text(f"{first}, {most}")
+    if found["limit"]:
+        yield Text(f"it stops before audit.tokens={found['limit']:,}")
+
+
+def _excerpt(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= EXCERPT else f"{flat[:EXCERPT]} …"
+
+
+def _last(answer: str) -> str:
+    """The end of an answer, where its result stands."""
+    flat = " ".join(answer.split())
+    return repr(flat if len(flat) <= 40 else f"… {flat[-40:]}")

@@ -1,0 +1,117 @@
+"""What could be left out, what an audit may spend, and the messages it shows."""
+
+import itertools
+import random
+from pathlib import Path
+
+from tacit.audit.auditing import Audit, paid, rungs_of
+from tacit.audit.playing import TeamPlayer
+from tacit.audit.targets import targets_of
+from tacit.audit.worth import adjusted
+from tacit.config import AuditConfig, Config
+from tacit.engine.base import Request
+from tacit.run.folder import RunFolder
+from tacit.team.roster import Roster
+from tacit.types import Task
+from tests.helpers.planted import roster, tasks_of
+from tests.helpers.scripted_teams import TASK, play, scripted
+
+ALL = AuditConfig()
+
+
+def audit_of(folder: Path, team: Roster, tasks: list[Task], **settings: object) -> Audit:
+    wanted = AuditConfig.model_validate(settings)
+    player = TeamPlayer(config=Config(audit=wanted), run=RunFolder(folder), roster=team)
+    return Audit(player=player, tasks=tasks, settings=wanted)
+
+
+async def test_who_answers_alone_stays_and_an_only_reader_is_no_part_of_its_own() -> None:
+    team = scripted("hint_actor", {"hinter": ["use 17"], "actor": ["42"]})
+    names = [target.name for target in targets_of([await play(team)], ALL)]
+    assert names == ["hinter", "round 0", "round 1"]
+
+
+async def test_all_of_a_debate_can_be_left_out_one_at_a_time() -> None:
+    replies = [f"I say {n}" for n in range(4)]
+    team = scripted("debate", {"debater": replies}, debater={"count": 2})
+    episode = await play(team)
+    kinds = [target.kind for target in targets_of([episode], ALL)]
+    assert kinds == ["agent", "agent", "round", "round"]
+    assert targets_of([episode], AuditConfig(rounds=False)) == targets_of([episode], ALL)[:2]
+
+
+async def test_readers_are_parts_where_there_are_several() -> None:
+    replies = [f"I say {n}" for n in range(6)]
+    team = scripted("debate", {"debater": replies}, debater={"count": 3})
+    edges = [t.name for t in targets_of([await play(team)], ALL) if t.kind == "edge"]
+    assert len(edges) == 6 and "debater 3 to debater 1" in edges
+
+
+def test_an_interval_is_never_certain_of_nothing() -> None:
+    """By hand: n = 10 zeros, variance 2/12, error sqrt(2)/12, half-width 1.96 times that."""
+    estimate, error = adjusted([0.0] * 10, 0.95)
+    assert abs(error - 2**0.5 / 12) < 1e-12
+    assert abs(estimate.high - 0.23098) < 1e-4 and estimate.low == -estimate.high
+    assert adjusted([], 0.95)[0].mean == 0.0
+
+
+def test_rungs_double_up_to_all_tasks() -> None:
+    assert rungs_of(100, 16) == [16, 32, 64, 100] and rungs_of(5, 16) == [5]
+
+
+async def test_an_audit_stops_before_it_spends_too_much(tmp_path: Path) -> None:
+    free = audit_of(tmp_path / "free", roster(), tasks_of(0, 256), rounds=False, edges=False)
+    await free.run()
+    held = audit_of(
+        tmp_path / "held", roster(), tasks_of(0, 256), rounds=False, edges=False, tokens=6000
+    )
+    await held.run()
+    assert held.spent() <= 6000 < free.spent()
+    assert "audit.tokens=6,000" in held.ended and free.ended
+
+
+async def test_a_second_start_plays_nothing_and_finds_the_same(tmp_path: Path) -> None:
+    team = roster()
+    first = audit_of(tmp_path, team, tasks_of(0, 64))
+    await first.run()
+    asked = [agent.engine.calls for agent in team.agents]  # type: ignore[attr-defined]
+    second = audit_of(tmp_path, team, tasks_of(0, 64))
+    await second.run()
+    assert [agent.engine.calls for agent in team.agents] == asked  # type: ignore[attr-defined]
+    assert second.to_json() == first.to_json()
+
+
+async def test_what_comes_before_a_part_is_not_asked_again(tmp_path: Path) -> None:
+    audit = audit_of(tmp_path, roster(), tasks_of(0, 16), rounds=False, edges=False)
+    await audit.run()
+    calls = [call for one in audit.without["sometimes"] for call in one.calls]
+    assert {call.agent for call in calls if not call.reused} == {"actor"}
+    assert paid(audit.without["sometimes"]) < paid(audit.base) / 2
+
+
+async def test_messages_that_mattered_by_luck_are_not_shown(tmp_path: Path) -> None:
+    """The actor is right by a coin of its own, whatever the hinter says."""
+    coin = random.Random(0)
+    counted = itertools.count()
+
+    def actor(request: Request) -> str:
+        return r"\boxed{42}" if coin.random() < 0.5 else r"\boxed{41}"
+
+    team = scripted("hint_actor", {"hinter": lambda r: f"hint {next(counted)}", "actor": actor})
+    tasks = [
+        Task(id=f"t/{n}", question=TASK.question, answer="42", grader="math") for n in range(40)
+    ]
+    audit = audit_of(tmp_path, team, tasks, again=64, rounds=False)
+    await audit.run()
+    once = await audit.telling()
+    assert {one.value for one in once} == {1.0, -1.0}
+    audit.samples = True
+    assert all(abs(one.value) < 0.5 for one in await audit.telling())
+
+
+async def test_an_agent_that_must_answer_is_no_part(tmp_path: Path) -> None:
+    """The hinter says just what the actor answers, so who answers is seen only by trying."""
+    team = scripted("hint_actor", {"hinter": {"": "42"}, "actor": {"": "42"}})
+    audit = audit_of(tmp_path, team, [TASK], rounds=False)
+    await audit.run()
+    assert list(audit.worth) == ["hinter"] == [target.name for target in audit.targets]
