@@ -107,18 +107,11 @@ def _holds(path: Path, config: Config) -> bool:
 async def train_winner(config: Config, run: RunFolder, state: State) -> dict[str, Any] | None:
     """Train the winner in a run folder of its own; None, with the reason, where it cannot be."""
     from tacit.cli.training import run_training
-    from tacit.learn.assemble import check_training
 
     mine = open_winner(config, run, state)
     roles = [role for role, agent in mine.team.agents.items() if agent.trained] if mine.team else []
-    try:
-        if not config.search.train:
-            raise ConfigError("search.train is off")
-        if not roles:
-            raise ConfigError("no role is marked `trained`, and none may be silent and is local")
-        check_training(mine)
-    except ConfigError as error:
-        state.training = {"roles": roles, "not_trained": str(error)}
+    if why := _why_not(config, mine, roles):
+        state.training = {"roles": roles, "not_trained": why}
         return None
     result = await run_training(mine, run.path / WINNER)
     if "paused" in result:
@@ -137,6 +130,21 @@ async def train_winner(config: Config, run: RunFolder, state: State) -> dict[str
     }
     _add_to_summary(run, result["teams"]["trained"], against)
     return result
+
+
+def _why_not(config: Config, winner: Config, roles: list[str]) -> str | None:
+    """Why the winner is not trained; None if it can be."""
+    from tacit.learn.assemble import check_training
+
+    if not config.search.train:
+        return "search.train is off"
+    if not roles:
+        return "no role is marked `trained`, and none may be silent and is local"
+    try:
+        check_training(winner)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _add_to_summary(run: RunFolder, trained: dict[str, Any], against: dict[Any, Any]) -> None:

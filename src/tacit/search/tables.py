@@ -16,7 +16,7 @@ from tacit.cli.tables import (
     print_result,
 )
 from tacit.config import Config
-from tacit.evaluation.statistics import Estimate
+from tacit.evaluation.statistics import Estimate, holm
 from tacit.run.folder import RunFolder
 from tacit.search.finishing import WINNER
 from tacit.search.halving import kept_of, sizes
@@ -94,11 +94,11 @@ def sentences(result: Mapping[str, Any]) -> Iterator[str]:
             accuracy, said = Estimate(**tree["accuracy"]), tree["generated"]["mean"]
             tokens = f"{said:.1f} tokens said, {tree['read']:.0f} read"
             yield f"  {name}: {interval(accuracy)} %, {tokens}"
-        for other, tree in check["winner_compared_with"].items():
-            if tree is not None:
-                test = PAIRED.validate_python(tree)
-                p = max(test.p_mcnemar, test.p_bootstrap)
-                yield str(Compared(result["winner"], other, test, p, 1))
+        trees = check["winner_compared_with"].items()
+        tests = {other: PAIRED.validate_python(tree) for other, tree in trees if tree}
+        corrected = holm([max(test.p_mcnemar, test.p_bootstrap) for test in tests.values()])
+        for (other, test), p in zip(tests.items(), corrected, strict=True):
+            yield str(Compared(result["winner"], other, test, p, len(tests)))
     if (training := result["training"]) and "not_trained" in training:
         yield f"the winner was not trained: {training['not_trained']}"
 
