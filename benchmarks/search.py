@@ -28,7 +28,7 @@ from tacit.config import Config, TeamConfig
 from tacit.config.file import parse_config
 from tacit.engine.base import derive_seed
 from tacit.evaluation.statistics import wilson
-from tacit.search.candidates import Candidate, first_candidates, resolved, size_of
+from tacit.search.candidates import Candidate, first_candidates, size_of, title_of
 from tacit.search.halving import Result, ranked, sizes
 from tacit.search.playing import Numbers, Spent
 from tacit.search.rungs import Search
@@ -61,10 +61,15 @@ class Planted:
     pool: frozenset[str]
     """Teams that are as good as their topology is; edits of them are better or worse by chance."""
 
+    @classmethod
+    def of(cls, seed: int, pool: Sequence[Candidate]) -> "Planted":
+        return cls(seed, frozenset(title_of(one.team, usual="pocket") for one in pool))
+
     def accuracy(self, team: TeamConfig) -> float:
         """Between 0.2 and 0.7 by topology; an edit moves it by some points."""
         base = 0.2 + 0.5 * self._draws(f"{team.topology} accuracy").random()
-        moved = 0.0 if resolved(team) in self.pool else self._draws(resolved(team)).normal()
+        name = title_of(team, usual="pocket")
+        moved = 0.0 if name in self.pool else self._draws(name).normal()
         return float(np.clip(base + 0.03 * moved, 0.02, 0.98))
 
     def cost(self, team: TeamConfig) -> float:
@@ -74,7 +79,7 @@ class Planted:
 
     def right(self, team: TeamConfig, tasks: int) -> list[float]:
         """Which of the first tasks the team solves."""
-        own = self._draws(f"{resolved(team)} tasks").normal(size=TASKS)
+        own = self._draws(f"{title_of(team, usual='pocket')} tasks").normal(size=TASKS)
         hard = ALIKE**0.5 * _difficulty(self.seed) + (1 - ALIKE) ** 0.5 * own
         solved = hard[:tasks] < NormalDist().inv_cdf(self.accuracy(team))
         return [float(one) for one in solved]
@@ -128,11 +133,11 @@ async def searched(seed: int, share: float = 1.0, **settings: Any) -> dict[str, 
     """One search for a share of what all would cost, and the choice that other ways would make."""
     config = config_of(seed, **settings)
     pool = first_candidates(config)
-    truth = Planted(seed, frozenset(resolved(one.team) for one in pool))
+    truth = Planted.of(seed, pool)
     last = sizes(config.search, TASKS)[-1]
     each = sum(truth.cost(one.team) for one in pool)
     player = PlantedPlayer(truth, budget=share * each * last)
-    state = State(made_with={}, unit="tokens", budget=player.budget, start=pool[0].name)
+    state = State(unit="tokens", budget=player.budget, start=pool[0].name)
     state.entries = {one.name: entry_of(one, born=0) for one in pool}
     search = Search(config, state, player, TASKS)
     await search.run()
@@ -219,7 +224,7 @@ def recorded(run: Path) -> dict[str, Any]:
     whole = json.loads((run / "search.json").read_text(encoding="utf-8"))
     for entry in whole["entries"].values():
         del entry["team"]
-    return {key: value for key, value in whole.items() if key != "made_with"}
+    return dict(whole)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ import pytest
 
 from tacit.config import Config
 from tacit.errors import RunError
-from tacit.search.candidates import first_candidates, resolved
-from tacit.search.rungs import PROBE, Search
+from tacit.search.candidates import first_candidates
+from tacit.search.rungs import PROBE, SLACK, Search
 from tacit.search.state import STATE, State, Turn, entry_of
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +31,13 @@ def planted() -> ModuleType:
 
 def begun(planted: ModuleType, config: Config, budget: float) -> tuple[State, Any]:
     pool = first_candidates(config)
-    truth = planted.Planted(config.seed, frozenset(resolved(one.team) for one in pool))
-    state = State(made_with={}, unit="tokens", budget=budget, start=pool[0].name)
+    truth = planted.Planted.of(config.seed, pool)
+    state = State(unit="tokens", budget=budget, start=pool[0].name)
     state.entries = {one.name: entry_of(one, born=0) for one in pool}
     return state, planted.PlantedPlayer(truth, budget)
 
 
-def test_over_fifty_seeds_it_chooses_like_a_full_evaluation_at_half_the_cost(
+def test_over_fifty_seeds_it_finds_the_best_more_often_than_spending_alike(
     planted: ModuleType,
 ) -> None:
     found = planted.summed_up(
@@ -45,9 +45,11 @@ def test_over_fifty_seeds_it_chooses_like_a_full_evaluation_at_half_the_cost(
     )
     assert found["within_budget"] and found["largest_share"] <= 0.5
     assert found["share_of_all"] < 0.42
-    assert found["found"]["search"] >= 0.65
-    assert found["found"]["search"] >= found["found"]["all teams, all tasks"] - 0.06
-    assert found["points_behind"]["search"] < 1.0, "edits may find better than the first pool has"
+    ways = ("search", "all teams, all tasks", "as much on all alike")
+    search, whole, alike = (found["found"][way] for way in ways)
+    assert search >= 0.6 and search >= whole - 0.2 and search > alike, "fifty seeds tell 0.07"
+    behind = found["points_behind"]
+    assert behind["search"] < min(2.0, behind["as much on all alike"])
     assert found["edited_winners"] > 0.2
 
 
@@ -96,22 +98,25 @@ async def test_newcomers_join_at_the_tasks_of_the_rung_and_leave_room_for_the_ne
     assert sum(joined) < sum(len(turn.teams) for turn in new)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.9])
+@pytest.mark.parametrize("fitting", [0, 1, 2, 3])
 async def test_what_is_spent_stays_under_the_budget_and_the_end_is_explained(
-    planted: ModuleType, share: float
+    planted: ModuleType, fitting: int
 ) -> None:
+    """A budget for so many rungs, and not for the next."""
     config = planted.config_of(5, newcomers=0)
     whole, player = begun(planted, config, 1e9)
     await Search(config, whole, player, 1000).run()
-    state, capped = begun(planted, config, share * player.spent)
+    spent = [0.0, *(turn.spent for turn in whole.turns)]
+    last, before = spent[fitting + 1], spent[fitting]
+    state, capped = begun(planted, config, before + 1.01 * SLACK * (last - before))
     search = Search(config, state, capped, 1000)
-    if share < 0.3:
+    if not fitting:
         with pytest.raises(RunError, match=r"no rung fits the budget: the next rung, 13 teams on"):
             await search.run()
         return
     await search.run()
     assert capped.spent <= state.budget
-    assert len(state.rungs) < len(whole.rungs)
+    assert len(state.rungs) == fitting < len(whole.rungs)
     assert state.stopped.startswith("the next rung, ") and state.stopped.endswith(" tokens left")
     assert state.winner == (state.rungs[-1].kept or [])[0], "by the last rung that fitted"
 

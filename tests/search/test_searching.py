@@ -165,7 +165,7 @@ async def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> N
         with pytest.raises(ConfigError, match="name another folder with --out"):
             await run_search(parse_config(other), tmp_path)
     (tmp_path / "search.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"search\.json is no search's \(made_with\): remove it"):
+    with pytest.raises(ConfigError, match=r"search\.json is no search's \(unit\): remove it"):
         await run_search(parse_config(small(rungs=1)), tmp_path)
 
 

@@ -24,7 +24,7 @@ from tacit.search.finishing import check_winner, train_winner
 from tacit.search.halving import sizes
 from tacit.search.playing import TeamPlayer
 from tacit.search.rungs import PROBE, Search
-from tacit.search.state import FILE, State, Turn, decisive, entry_of, read_state
+from tacit.search.state import FILE, State, Turn, entry_of, read_state
 from tacit.search.tables import plan_of, print_plan, show_search as show_search, turn_line
 from tacit.tasks import drop_leaks
 from tacit.types import Task
@@ -87,7 +87,7 @@ def _state(config: Config, run: RunFolder, planned: int) -> State:
     state = read_state(run, config)
     if state is None:
         pool = {one.name: entry_of(one, born=0) for one in first_candidates(config)}
-        state = State(made_with=decisive(config), unit=unit_of(config), start=start_name(config))
+        state = State(unit=unit_of(config), start=start_name(config))
         state.entries = pool
     elif budget > state.budget or planned > state.planned:
         if state.stage == "train" or "teams" in (state.training or {}):
@@ -181,7 +181,7 @@ async def dry_run(config: Config, folder: Path, *, as_json: bool) -> None:
     tasks = _checked(config)
     RunFolder.check(folder, config)
     pool, unit = first_candidates(config), unit_of(config)
-    state = State(made_with={}, unit=unit, start=pool[0].name)
+    state = State(unit=unit, start=pool[0].name)
     state.entries = {one.name: entry_of(one, born=0) for one in pool}
     with tempfile.TemporaryDirectory() as empty:
         async with opened(config, RunFolder(empty), state, tasks) as player:

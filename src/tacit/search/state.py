@@ -62,8 +62,6 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    made_with: dict[str, Any]
-    """The settings that the decisions depend on."""
     unit: str
     """What the budget counts."""
     budget: float = math.inf
@@ -126,8 +124,8 @@ def read_state(run: RunFolder, config: Config) -> State | None:
             f"{run.path / FILE} is no search's ({place}): remove it, and the search begins anew "
             "with the episodes that are there"
         ) from None
-    now = decisive(config)
-    if other := [name for name, value in now.items() if state.made_with.get(name) != value]:
+    then, now = decisive(run.existing(run.path)[1]), decisive(config)
+    if other := [name for name in now if then.get(name) != now[name]]:
         raise ConfigError(
             f"`{run.path}` holds a search with other settings ({', '.join(other)} differ): "
             "name another folder with --out"
