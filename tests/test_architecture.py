@@ -39,6 +39,7 @@ RINGS = (
     "vllm",
     "export",
     "report",
+    "search",
     "traffic",
     "serve",
     "external",

@@ -143,3 +143,22 @@ def _part(name: str, kind: str, mean: float) -> dict[str, Any]:
     verdict = "helps" if mean > 0.2 else "harms" if mean < -0.2 else "undecided"
     numbers = {"helped": 3, "harmed": 1, "generated": 10.0, "read": 50.0, "tasks": 10}
     return {"name": name, "kind": kind, "value": value, "verdict": verdict, **numbers}
+
+
+def search_run(folder: Path) -> None:
+    """A search that has ended: a winner, and one that left after the first rung."""
+
+    def entry(name: str, rung: int, share: float, cost: float, **more: Any) -> dict[str, Any]:
+        estimate = {"mean": share, "low": share - 0.1, "high": share + 0.1}
+        numbers = {"rung": rung, "tasks": 8 * rung, "cost": cost, "generated": 9.0, "read": 90.0}
+        return {"name": name, "accuracy": estimate, **numbers, **more}
+
+    best, left = entry("holders", 2, 0.6, 300.0), entry("solo", 1, 0.2, 40.0, dropped="beaten")
+    spend = {"search": 1234.0, "first_pool": 5678.0}
+    words = {"unit": "tokens", "budget": 2000, "winner": "holders", "stopped": "the end"}
+    entries = {"holders": best, "solo": left, "not played": {"name": "not played"}}
+    write(folder, "config.json", {"name": "found"})
+    write(folder, "search.json", {"entries": entries, "spend": spend, **words})
+    write(folder, "episodes/solo.jsonl", episode("t/1", [call("actor", "4")], True))
+    checked = {"accuracy": {"mean": 0.5}, "generated": {"mean": 9.0}}
+    write(folder, "summary.json", {"teams": {"holders": checked}})

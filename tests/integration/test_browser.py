@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.report_runs import HOSTILE, audit, call, episode, hostile_run, old_run, write
+from tests.helpers.report_runs import (
+    HOSTILE,
+    audit,
+    call,
+    episode,
+    hostile_run,
+    old_run,
+    search_run,
+    write,
+)
 from tests.helpers.training_runs import start, tree
 
 playwright = pytest.importorskip(
@@ -198,6 +207,19 @@ def test_the_frontier_can_be_drawn_against_money(tab: Tab, tmp_path: Path) -> No
     joined = page.evaluate("document.getElementById('frontier-chart').data[0].x")
     assert joined == [0.001, 0.02], "the beaten one is not on the frontier"
     assert not page.locator("#sections a[href='#curves']").is_visible(), "nothing was trained"
+    assert tab.errors == []
+
+
+def test_a_search_shows_its_candidates_and_how_far_they_got(tab: Tab, tmp_path: Path) -> None:
+    search_run(tmp_path)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    draw_all(page)
+    assert "1,234 of 2,000 tokens" in page.inner_text("#search-lead")
+    rows = page.locator("#search-table tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["holders", "solo"]
+    assert rows[0].endswith("winner") and rows[1].endswith("rung 1: beaten")
+    drawn = page.evaluate("document.getElementById('search-chart').data.map((t) => t.x)")
+    assert drawn == [[], [40], [300]], "a trace for each rung"
     assert tab.errors == []
 
 

@@ -133,6 +133,29 @@ def train(
 
 
 @app.command()
+def search(
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    details: Details = False,
+    dry: DryRun = False,
+) -> None:
+    """Find a good team under a budget, then train it; the same command goes on where it stopped."""
+    from tacit.cli.commands import folder_of
+    from tacit.config.file import load_config
+
+    config = load_config(source, overrides or ())
+    ring, folder = _ring("search"), out or folder_of(source, config.name)
+    if dry:
+        _await(ring.dry_run(config, folder, as_json=as_json))
+        return
+    result = _await(ring.run_search(config, folder))
+    if "paused" not in result:
+        ring.show_search(result, folder, as_json=as_json, details=details)
+
+
+@app.command()
 def audit(
     source: Source,
     overrides: Overrides = None,
@@ -413,6 +436,7 @@ RINGS = {
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
+    "search": "tacit.search.searching",
     "serve": "tacit.serve.serving",
     "record": "tacit.external.recording",
 }

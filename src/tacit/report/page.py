@@ -17,8 +17,9 @@ from tacit.run.folder import write_atomically
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (
-    "base.js", "data.js", "headline.js", "charts.js", "frontier.js", "curves.js", "cursor.js",
-    "flow.js", "audit_graph.js", "audit.js", "talks.js", "reader.js", "details.js", "main.js",
+    "base.js", "data.js", "headline.js", "charts.js", "frontier.js", "search.js", "curves.js",
+    "cursor.js", "flow.js", "audit_graph.js", "audit.js", "talks.js", "reader.js", "details.js",
+    "main.js",
 )  # fmt: skip
 _PIECE_FILE = re.compile(r"\d+-\d+-\d+\.js")
 POLICY = (

@@ -47,6 +47,23 @@ def counted(source: Source) -> dict[str, Any]:
     return point_of(source.name, tree)
 
 
+def search_of(tree: dict[str, Any]) -> dict[str, Any] | None:
+    """The candidates of a search, what each did and why it was dropped; None if there was none."""
+    entries = [
+        {
+            **{key: str(one.get(key) or "") for key in ("name", "parent", "edit", "dropped")},
+            **{key: number(one.get(key)) for key in ("rung", "tasks", "cost", "generated", "read")},
+            "accuracy": estimate(one.get("accuracy")),
+        }
+        for one in map(tree_at, tree_at(tree, "entries").values())
+    ]
+    if not entries:
+        return None
+    spend = {name: number(value) for name, value in tree_at(tree, "spend").items()}
+    words = {key: str(tree.get(key) or "") for key in ("unit", "stage", "stopped", "winner")}
+    return {"entries": entries, "budget": number(tree.get("budget")), "spend": spend, **words}
+
+
 def _agents(tree: dict[str, Any]) -> list[dict[str, Any]]:
     """Those with the numbers that the page relies on."""
     agents = trees_at(tree, "agents")

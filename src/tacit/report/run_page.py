@@ -12,7 +12,7 @@ from tacit.config.file import parse_config
 from tacit.errors import ConfigError
 from tacit.report.audit_page import audit_of, is_play
 from tacit.report.episodes import Source, Table, place_of
-from tacit.report.results import counted, kind_of, point_of, step_of
+from tacit.report.results import counted, kind_of, point_of, search_of, step_of
 from tacit.report.tolerant import Columns, Tail, number, read_json, tree_at
 from tacit.run.folder import VARIANTS, WITHOUT
 
@@ -50,7 +50,7 @@ class Run:
         return changed
 
     def _refresh_whole_files(self) -> bool:
-        names = ("config.json", *ENDS, "started.jsonl", "checkpoints/best.json")
+        names = ("config.json", *ENDS, "search.json", "started.jsonl", "checkpoints/best.json")
         files = [*(self.folder / name for name in names), *self._files("evals/*.json")]
         stamps = [self.is_running(), {path: _stamp(path) for path in files}]
         if stamps == self._stamps:
@@ -67,6 +67,7 @@ class Run:
         self.config = read_json(self.folder / "config.json", self._notes)
         self.summary = read_json(self.folder / "summary.json", self._notes)
         self.audit = audit_of(read_json(self.folder / "audit.json", self._notes))
+        self.search = search_of(read_json(self.folder / "search.json", self._notes))
         self._best = read_json(self.folder / "checkpoints" / "best.json", self._notes)
         started = Tail(self.folder / "started.jsonl")
         self.starts = [tree for _, _, tree in started.new()]
@@ -99,6 +100,7 @@ class Run:
             "metrics": self.metrics.to_json(),
             "timing": self.timing.to_json(),
             "points": self._points(),
+            "search": self.search,
             "tests": [{"text": str(t), "sure": t.sure} for t in paired_tests(self.summary)],
             "stopped": self.summary.get("stopped"),
             "audit": self.audit,
@@ -171,7 +173,7 @@ class Run:
             end = tree_at(teams, own.get(step_of(name), ""))
             later = {key: end[key] for key in ("changed", "talk") if end.get(key)}
             points[name] = point_of(name, tree | later)
-        for source in self._ordered_sources():
+        for source in self._ordered_sources() if not self.search else ():  # on other tasks
             played = source.name != "train" and not source.name.endswith(VARIANTS)
             played &= not is_play(source.name, self.sources)
             if played and source.name not in points and len(source):
@@ -197,7 +199,7 @@ class Run:
             notes.append("Training episodes were not kept: only held-out conversations are here.")
         if "summary.json" not in here and not self.audit:
             notes.append("There is no summary.json: the run has not ended, so no paired tests.")
-        elif not (self.evals or self.audit):
+        elif not (self.evals or self.audit or self.search):
             notes.append("There is no evals folder: held-out numbers come from the episodes.")
         if "started.jsonl" not in here:
             notes.append("There is no started.jsonl: command lines and versions are not known.")

@@ -67,6 +67,7 @@ function draw() {
     ["headline", drawHeadline],
     ["audits", drawAudits],
     ["frontier-chart", drawFrontier],
+    ["search-table", drawSearch],
     ["curves-missing", drawCurves],
     ["flows", drawTalk],
     ["settings", drawDetails],
