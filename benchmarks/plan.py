@@ -115,6 +115,20 @@ def by_setting(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """As docs/plan.md has it."""
+    lines = [
+        "| setting | what | measured | predicted without it | error |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        digits = ".1f" if row["kind"] == "memory" else ",.0f"
+        numbers = " | ".join(f"{row[name]:{digits}}" for name in ("measured", "predicted"))
+        unit, error = row["unit"], f"{row['error']:+.0%}".replace("-", "−")
+        lines.append(f"| {row['setting']} | {row['kind']}, {unit} | {numbers} | {error} |")
+    return "\n".join(lines)
+
+
 def worst(rows: Sequence[Mapping[str, Any]], *, memory: bool) -> float:
     errors = [float(row["error"]) for row in rows if (row["kind"] == "memory") == memory]
     return max(map(abs, errors))
@@ -196,6 +210,10 @@ def result() -> dict[str, Any]:
             "memory": len(_of(some, "memory")),
         },
         "worst": {"tokens_per_s": speed, "memory": memory},
+        "worst_single": {
+            "tokens_per_s": worst(rows, memory=False),
+            "memory": worst(rows, memory=True),
+        },
         "near": max(speed, memory) <= NEAR,
         "without_the_setting": settings,
         "without_the_model": other_model,

@@ -8,7 +8,7 @@ to reach the same shares of its published figures, with the same times on top.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.plan.cards import Card
 from tacit.plan.shapes import HALF, PAGE, Shape
@@ -24,6 +24,8 @@ LOOK = 8
 """Steps after which the host looks at what was drawn, and lets waiting requests begin."""
 SPARE = 1.25
 """Pages that are reserved for keys and values, over those that all rows may need."""
+CACHE_SHARE = 0.6
+"""The cache's largest share of the memory that the weights leave free; then rows must wait."""
 LOGITS = 2**28
 """Elements of the largest block of logits that learning holds; freed before the next."""
 MOVES = 3
@@ -229,6 +231,11 @@ class Memory:
     def __add__(self, other: "Memory") -> "Memory":
         names = self.__slots__
         return Memory(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    def within(self, size: float) -> "Memory":
+        """With the cache that an engine makes on a GPU of this size."""
+        free = max(0.0, size - self.weights - self.optimizer)
+        return replace(self, cache=min(self.cache, CACHE_SHARE * free))
 
     def parts(self, constants: Constants) -> dict[str, float]:
         return {

@@ -7,9 +7,10 @@ gradients are summed over all of them, and trained weights are sent to all.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tacit.config import Config, TeamConfig
-from tacit.plan.costs import MEASURED, Constants, Decoding, Learning, Reach
+from tacit.plan.costs import MEASURED, Constants, Decoding, Learning, Memory, Reach
 from tacit.plan.forecast import Need
 from tacit.plan.shapes import HALF, Shape
 from tacit.plan.site import Plan, Site
@@ -31,8 +32,10 @@ def make_plan(
     """The plan of a config on a site. `shapes` has every model that is on the GPUs."""
     turns = turns_of(team, site.question, site.fill)
     work = Workload(config, team, shapes, turns, site.question)
-    memory = work.memory().parts(constants)
-    ways = _ways(sum(memory.values()), site)
+    wanted = work.memory()
+    ways = _ways(wanted, site, constants)
+    held = wanted.within(ways * site.card.memory)
+    work = replace(work, room=held.cache / wanted.cache)
     copies = site.gpus // ways
     replicas, reach = max(1, copies), constants.reach(site.card).split(ways)
     played, updated = work.play(replicas), work.update(replicas)
@@ -55,7 +58,7 @@ def make_plan(
         card=site.card.name,
         phases=phases,
         causes=causes,
-        memory={name: part / ways for name, part in memory.items()},
+        memory={name: part / ways for name, part in held.parts(constants).items()},
         ways=ways,
         replicas=copies,
         generated=replicas * sum(one.requests * one.new for one in played),
@@ -76,9 +79,12 @@ def make_plan(
     )
 
 
-def _ways(needed: float, site: Site) -> int:
+def _ways(wanted: Memory, site: Site, constants: Constants) -> int:
     """GPUs for one copy: 1, 2, 4, …"""
-    return 1 << max(0, math.ceil(math.log2(needed / (ROOM * site.card.memory))))
+    ways, size = 1, site.card.memory
+    while wanted.within(ways * size).total(constants) > ROOM * ways * size:
+        ways *= 2
+    return ways
 
 
 def _causes(
@@ -136,8 +142,11 @@ def _notes(work: Workload, site: Site, ways: int) -> Iterator[str]:
     if ways > 1:
         yield (
             f"One {card} is too small: the models are planned as split over {ways} at no cost, "
-            "which neither Tacit's engine nor its learner does"
+            "which neither Tacit's engine nor its learner does. A smaller train.microbatch_tokens, "
+            "fewer rows or train.gradient_checkpointing need less"
         )
+    if work.room < 1:
+        yield f"Keys and values of {work.room:.0%} of the rows fit; the others wait"
     if not site.card.measured:
         yield f"No {card} was measured: its published figures times what an H200 reaches"
     if site.gpus > 1:

@@ -26,6 +26,8 @@ from tacit.silence import open_silence
 
 ROWS = 256
 """Sequences that a GPU decodes together unless the config says."""
+LEAST_ROWS = 8
+"""An engine whose memory is full goes down to so many."""
 LONGEST = 2.0
 """The longest prompt over the mean one."""
 SCORED_AT_ONCE = 4
@@ -41,6 +43,8 @@ class Workload:
     turns: Sequence[Turn]
     question: int
     """Tokens of a task's question."""
+    room: float = 1.0
+    """The share of the rows for whose keys and values there is memory."""
 
     @property
     def batch(self) -> int:
@@ -84,7 +88,10 @@ class Workload:
             computed = requests * one.prompt
             work = Decoding(
                 shape=self.shapes[one.model],
-                rows=min(self.rows(one.model), concurrency * len(several)),
+                rows=min(
+                    max(LEAST_ROWS, int(self.room * self.rows(one.model))),
+                    concurrency * len(several),
+                ),
                 requests=requests,
                 prompt=one.prompt,
                 new=one.new,
@@ -113,6 +120,11 @@ class Workload:
         for turn in self.turns:
             if turn.trained:
                 name = turn.role if self.config.policy.share == "role" else turn.model
+                if turn.model not in self.shapes:
+                    raise ConfigError(
+                        f"team.agents.{turn.role}: a model behind an API cannot be trained; "
+                        "use a local one"
+                    )
                 found.setdefault(name, []).append(turn)
         if not found:
             raise ConfigError(
@@ -161,7 +173,10 @@ class Workload:
         return found
 
     def memory(self) -> Memory:
-        """Of one copy of everything: models, an engine's cache for each set of weights, learner."""
+        """Of one copy of everything: models, an engine's cache for each set of weights, learner.
+
+        With the cache that all rows would need.
+        """
         whole = Memory()
         for shape in self.shapes.values():
             whole += model_memory(shape)
