@@ -48,12 +48,19 @@ def test_turns_are_those_of_the_topology() -> None:
     assert hinter.prompt > 50 and actor.prompt > 50 + 50, "it reads the hint"
 
 
+def test_agents_that_are_asked_at_once_read_the_same() -> None:
+    team = load_config("split-2wiki").team
+    assert team is not None
+    *holders, asker = turns_of(team, 50, 0.5)
+    assert len(holders) == 5 and all(turn.first for turn in holders) and not asker.first
+
+
 @pytest.mark.parametrize("recipe", sorted(recipe_files()))
 def test_every_recipe_that_trains_can_be_planned(recipe: str) -> None:
     config = load_config(recipe)
     if config.team is None:
         pytest.skip("it compares")
-    names = [n for n in config.models_used([config.team]) if n in config.models]
+    names = [n for n in config.models_used(config.all_teams.values()) if n in config.models]
     local = [n for n in names if config.models[n].engine != "api"]
     shapes = shapes_of(config, config.team, None, [f"{name}=3B" for name in local])
     plan = make_plan(config, config.team, shapes, Site(card=H200))

@@ -44,8 +44,9 @@ def run_plan(
 def shapes_of(
     config: Config, team: TeamConfig, actor: str | None, sizes: Sequence[str]
 ) -> dict[str, Shape]:
-    """The shape of each model of the team that is no API's, as it is told or found on disk."""
-    names = [n for n in config.models_used([team]) if config.model_named(n).engine != "api"]
+    """The shape of each model that is loaded, as it is told or found on disk."""
+    used = config.models_used(config.all_teams.values())
+    names = [name for name in used if config.model_named(name).engine != "api"]
     told = dict(_told(size, names) for size in sizes)
     if actor is not None:
         told[_actors_model(config, team, names)] = actor

@@ -1,10 +1,11 @@
 """What decoding and learning take on a GPU: seconds and bytes, from shapes and five constants.
 
-Bytes and FLOPs are counted from what the code in `fast/` and `learn/` computes. They cannot be done
-in less than bytes over bandwidth plus FLOPs over FLOP/s. What comes on top is one fitted time for
-each kind of work; `benchmarks/plan.py` fits it on the kept measurements of one H200, and says how
-far off configurations are that were left out of the fit. A card that was not measured is expected
-to reach the same shares of its published figures, with the same times on top.
+Bytes and FLOPs are counted from what the code in `fast/` and `learn/` computes, and take as long as
+a large copy or product of that size would. What comes on top is one fitted time for each kernel of
+a captured graph, and one for each operation that the host launches. `benchmarks/plan.py` fits both
+on the kept measurements of one H200, and says how far off configurations are that were left out of
+the fit. A card that was not measured is expected to reach the same shares of its published figures,
+with the same times on top.
 """
 
 import math

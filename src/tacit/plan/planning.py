@@ -53,7 +53,7 @@ def make_plan(
     limits = [need.seconds(config.model_named(name)) for name, need in api.items()]
     if (waiting := max(limits, default=0.0) / config.train.steps - phases["play"]) > 0:
         phases["api limits"] = waiting
-    prices = prices_of(config) if api else None
+    money, currency = _paid(config, api)
     return Plan(
         card=site.card.name,
         phases=phases,
@@ -68,13 +68,8 @@ def make_plan(
         gpus=max(site.gpus, ways),
         gpu_price=site.gpu_price,
         api=api,
-        api_money=sum(
-            prices.of(str(config.model_named(name).model)).of(need.usage())
-            for name, need in api.items()
-        )
-        if prices
-        else None,
-        currency=prices.currency if prices else "",
+        api_money=money,
+        currency=currency,
         notes=tuple(_notes(work, site, ways)),
     )
 
@@ -132,6 +127,16 @@ def _api(work: Workload, episodes: float) -> dict[str, Need]:
             need.prompt += episodes * turn.prompt
             need.generated += episodes * turn.new
     return found
+
+
+def _paid(config: Config, api: Mapping[str, Need]) -> tuple[float | None, str]:
+    """The price of API tokens and its currency, if the config has prices."""
+    prices = prices_of(config) if api else None
+    if prices is None:
+        return None, ""
+    ids = {name: str(config.model_named(name).model) for name in api}
+    money = sum(prices.of(ids[name]).of(need.usage()) for name, need in api.items())
+    return money, prices.currency
 
 
 def _notes(work: Workload, site: Site, ways: int) -> Iterator[str]:

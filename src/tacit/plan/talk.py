@@ -31,7 +31,7 @@ class Turn:
     """Most tokens that it may say."""
     trained: bool
     first: bool
-    """True if nobody was asked before, so that a group's prompts are the same."""
+    """True if nobody was heard before, so that a group's prompts are the same."""
 
 
 def turns_of(team: TeamConfig, question: int, fill: float) -> list[Turn]:
@@ -53,6 +53,8 @@ def turns_of(team: TeamConfig, question: int, fill: float) -> list[Turn]:
         raise ConfigError(
             f"`{team.topology}` cannot be played with made-up words: {error}"
         ) from None
+    calls = seated.whole.calls
+    begun = calls[0].model, calls[0].usage.prompt
     return [
         Turn(
             role=call.model,
@@ -61,7 +63,7 @@ def turns_of(team: TeamConfig, question: int, fill: float) -> list[Turn]:
             new=call.usage.generated,
             cap=team.agents[call.model].max_tokens,
             trained=team.agents[call.model].trained,
-            first=number == 0,
+            first=(call.model, call.usage.prompt) == begun,
         )
-        for number, call in enumerate(seated.whole.calls)
+        for call in calls
     ]

@@ -77,7 +77,7 @@ class Workload:
         """Calls that read and say as much, one after the other, are asked at the same time."""
         found: list[Decoding] = []
         arriving = 0.0
-        for _, same in groupby(self.turns, key=lambda t: (t.role, t.prompt, t.new, t.first)):
+        for _, same in groupby(self.turns, key=lambda t: (t.role, t.prompt, t.new)):
             several = list(same)
             one = several[0]
             if one.model not in self.shapes:
@@ -113,13 +113,18 @@ class Workload:
         policy = self.config.policy
         return policy.rank if policy.kind == "lora" else 0
 
+    def _policy(self, turn: Turn) -> str:
+        """The name of the trained weights that make the call; empty if they are frozen."""
+        if not turn.trained:
+            return ""
+        return turn.role if self.config.policy.share == "role" else turn.model
+
     @property
     def policies(self) -> dict[str, list[Turn]]:
         """The trained calls, by the weights that make them."""
         found: dict[str, list[Turn]] = {}
         for turn in self.turns:
-            if turn.trained:
-                name = turn.role if self.config.policy.share == "role" else turn.model
+            if name := self._policy(turn):
                 if turn.model not in self.shapes:
                     raise ConfigError(
                         f"team.agents.{turn.role}: a model behind an API cannot be trained; "
@@ -183,7 +188,7 @@ class Workload:
         engines: dict[tuple[str, str], float] = {}
         for turn in self.turns:
             if turn.model in self.shapes:
-                own = turn.model, turn.role if turn.trained else ""
+                own = turn.model, self._policy(turn)
                 reach = turn.prompt + (LONGEST - 1) * self.question + turn.cap
                 engines[own] = max(engines.get(own, 0.0), reach)
         for (model, _), longest in engines.items():
