@@ -9,13 +9,14 @@ The demo's bars are checked for pocket-hint; the exit code is 1 when one is miss
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from tacit.evaluation.statistics import wilson
 
 RUNS = Path("runs/pocket")
 
@@ -24,16 +25,28 @@ def train(recipe: str, seed: int, overrides: list[str]) -> Path:
     """`tacit train` in a process of its own; a log beside the run folder."""
     folder = RUNS / "-".join([recipe, str(seed), *(o.replace("=", "-") for o in overrides)])
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tacit", "train", recipe, f"seed={seed}", *overrides]
+    _tacit(folder, "train", recipe, f"seed={seed}", *overrides)
+    return folder
+
+
+def _tacit(folder: Path, *arguments: str) -> None:
     with Path(f"{folder}.log").open("a") as log:
         subprocess.run(
-            [*command, "--out", str(folder)],
+            [sys.executable, "-m", "tacit", *arguments, "--out", str(folder)],
             check=True,
             stdout=log,
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
         )
-    return folder
+
+
+def examine(run: Path, offset: int, limit: int) -> dict[str, Any]:
+    """`tacit eval` of the best weights on tasks that were not played to choose them."""
+    folder = run.with_name(f"{run.name}-test")
+    _tacit(folder, "eval", str(run), f"tasks.offset={offset}", f"tasks.limit={limit}")
+    team = json.loads((folder / "summary.json").read_text())["teams"]["trained"]
+    names = ("tasks", "failed", "accuracy", "accuracy_by_level", "generated", "read", "talk")
+    return {"offset": offset, **{name: team[name] for name in names}}
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -43,13 +56,18 @@ def read(folder: Path) -> dict[str, Any]:
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in metrics if "cost/tokens" in line]
     last = steps[-max(1, len(steps) // 5) :]
+    played = [line for line in lines if "rollout_s" in line]
     return {
+        "silence": json.loads((folder / "config.json").read_text())["silence"],
         "steps": summary["steps"],
         "best_step": summary["best_step"],
         "stopped": summary["stopped"],
         "budget": summary["budget"],
         "lambdas": summary["lambdas"],
-        "training_seconds": sum(t.get("rollout_s", 0) + t.get("update_s", 0) for t in lines),
+        "training_seconds": sum(t["rollout_s"] + t["update_s"] for t in played),
+        "generated_by_step": [
+            sum(used["generated"] for used in line["usage"].values()) for line in played
+        ],
         "expected_tokens_last_fifth": sum(s["cost/tokens"] for s in last) / len(last),
         "expected_turns_last_fifth": sum(s["cost/turns"] for s in last) / len(last),
         "silence_by_step": {
@@ -103,15 +121,43 @@ def table(runs: dict[str, Any]) -> str:
     ]
     for name, run in runs.items():
         for team, row in run["teams"].items():
-            accuracy = row["accuracy"]
-            mean, low, high = (f"{100 * accuracy[key]:.1f}" for key in ("mean", "low", "high"))
+            accuracy = _percent(**row["accuracy"])
             levels = [level for level in row["silence_by_level"].values() if any(level.values())]
             quiet = "; ".join(" / ".join(f"{100 * v[n]:.0f}" for n in names) for v in levels)
             tokens = f"{row['generated']['mean']:.1f}"
-            lines.append(
-                f"| {name} | {team} | {mean} [{low}, {high}] | {tokens} | {quiet or '0'} |"
-            )
+            lines.append(f"| {name} | {team} | {accuracy} | {tokens} | {quiet or '0'} |")
     return "\n".join(lines)
+
+
+def tested(*files: dict[str, Any]) -> str:
+    """What the best weights did on other tasks, as a Markdown table over the runs of all files."""
+    lines = [
+        "| run | accuracy % [95 %] | tokens said [95 %] | silent % where needed | elsewhere | AUC "
+        "| tokens a step | seconds a step |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, run in ((name, run) for file in files for name, run in file["runs"].items()):
+        test, steps = run["test"], len(run["generated_by_step"])
+        choosing = test["talk"]["choosing"]
+        quiet = (
+            wilson(round(choosing[f"silent_{who}"] * choosing[who]), choosing[who])
+            for who in ("needed", "idle")
+        )
+        cells = [
+            f"{run['silence']['exploration']}, {name.rpartition(' seed ')[2]}",
+            _percent(**test["accuracy"]),
+            "{mean:.1f} [{low:.1f}, {high:.1f}]".format(**test["generated"]),
+            *(_percent(one.mean, one.low, one.high) for one in quiet),
+            f"{choosing['auc']:.2f}",
+            f"{sum(run['generated_by_step']) / steps:,.0f}",
+            f"{run['training_seconds'] / steps:.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _percent(mean: float, low: float, high: float) -> str:
+    return f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def main() -> None:
@@ -121,6 +167,13 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", default=["pocket-hint"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", nargs="*", default=[], help="overrides, a.b=c")
+    parser.add_argument(
+        "--test",
+        nargs=2,
+        type=int,
+        metavar=("OFFSET", "LIMIT"),
+        help="other tasks to play at the end",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -129,17 +182,23 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as pool:
         folders = list(pool.map(lambda job: train(job[0], job[1], args.set), jobs))
     runs = {f"{r} seed {s}": read(f) for (r, s), f in zip(jobs, folders, strict=True)}
+    if args.test:
+        for run, folder in zip(runs.values(), folders, strict=True):
+            run["test"] = examine(folder, *args.test)
+    started = json.loads((folders[0] / "started.jsonl").read_text().partition("\n")[0])
     held = {name: bars(run) for name, run in runs.items() if name.startswith("pocket-hint ")}
     result = {
         "command": " ".join(["python", *sys.argv]),
         "date": date.today().isoformat(),
-        "python": platform.python_version(),
+        "versions": started["versions"],
         "bars": held,
         "runs": runs,
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1) + "\n")
     print(table(runs))
+    if args.test:
+        print(tested(result))
     missed = [f"{name}: {bar}" for name, all_ in held.items() for bar, ok in all_.items() if not ok]
     print("\n".join(missed) or "every bar holds")
     sys.exit(1 if missed else 0)

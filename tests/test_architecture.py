@@ -39,16 +39,18 @@ RINGS = (
     "vllm",
     "export",
     "report",
+    "search",
     "traffic",
     "serve",
     "external",
     "audit",
+    "cluster",
 )
 """What the core finds by name and never imports."""
 ORDER = (*CORE, *RINGS)
 """No module imports one further down, not even inside a function."""
 
-CORE_LINES, PACKAGE_LINES, RING_LINES = 14_400, 35_000, 3_000
+CORE_LINES, PACKAGE_LINES, RING_LINES = 14_400, 37_000, 3_000
 """Most lines of the core, of all and of one ring, blank ones and docstrings included. Whoever adds
 some takes others away, or says in the commit why there must be more."""
 

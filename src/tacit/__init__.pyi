@@ -28,6 +28,11 @@ from tacit.engine.factory import open_engine as open_engine
 from tacit.engine.load import LoadedModel as LoadedModel, load_model as load_model
 from tacit.engine.local import LocalEngine as LocalEngine
 from tacit.errors import ConfigError as ConfigError, TacitError as TacitError
+from tacit.external.reading import (
+    read_recording as read_recording,
+    recorded_episodes as recorded_episodes,
+)
+from tacit.external.replay import Change as Change, replaying as replaying
 from tacit.grading import grade as grade, read_answer as read_answer
 from tacit.learn.advantage import normalised as normalised
 from tacit.learn.loss import LossInputs as LossInputs, batch_sizes as batch_sizes, gspo as gspo

@@ -36,8 +36,9 @@ async def test_all_of_a_debate_can_be_left_out_one_at_a_time() -> None:
     team = scripted("debate", {"debater": replies}, debater={"count": 2})
     episode = await play(team)
     kinds = [target.kind for target in targets_of([episode], ALL)]
-    assert kinds == ["agent", "agent", "round", "round"]
-    assert targets_of([episode], AuditConfig(rounds=False)) == targets_of([episode], ALL)[:2]
+    assert kinds == ["agent", "agent", "round", "round", "edge", "edge"]
+    plain = AuditConfig(rounds=False, edges=False)
+    assert targets_of([episode], plain) == targets_of([episode], ALL)[:2]
 
 
 async def test_readers_are_parts_where_there_are_several() -> None:
@@ -115,3 +116,11 @@ async def test_an_agent_that_must_answer_is_no_part(tmp_path: Path) -> None:
     audit = audit_of(tmp_path, team, [TASK], rounds=False)
     await audit.run()
     assert list(audit.worth) == ["hinter"] == [target.name for target in audit.targets]
+
+
+async def test_agents_take_turns_among_the_messages_to_read(tmp_path: Path) -> None:
+    audit = audit_of(tmp_path, roster(), tasks_of(0, 128), rounds=False, edges=False, messages=3)
+    await audit.run()
+    found = await audit.telling()
+    helped = {one.said.agent for one in found if one.value > 0}
+    assert {"vital", "sometimes"} <= helped and len(found) == 6

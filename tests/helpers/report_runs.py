@@ -95,3 +95,70 @@ def old_run(folder: Path) -> Path:
     write(folder, "episodes/train.jsonl", b"".join(json.dumps(x).encode() + b"\n" for x in lines))
     write(folder, "evals/eval-000002.json", {"team": "t", "accuracy": {"mean": 0.5}})
     return folder
+
+
+def audit(names: tuple[str, ...] = ("a", "b", "c"), said: str = "forty two") -> dict[str, Any]:
+    """An audit of agents that all read each other: the first helps, the last harms."""
+    worth = {name: 0.5 - n / max(1, len(names) - 1) for n, name in enumerate(names)}
+    pairs = [(one, two) for one in names for two in names]
+    place = {"episode": 3, "task_id": "t/3", "call": 1, "agent": names[0], "excerpt": said}
+    message = {"task": "t/1", "agent": names[0], "round": 0, "text": said, "plays": 4}
+    each = {"calls": 2.0, "prompt": 100.0, "generated": 10.0, "money": None}
+    instructions = {"name": "instructions", "tokens": 600.0, "before": 150.0}
+    return {
+        "reward": 0.5,
+        "tasks": 10,
+        "spent": 4000,
+        "ended": "the order is settled",
+        "confidence": 0.9,
+        "parts": [
+            *(_part(name, "agent", value) for name, value in worth.items()),
+            _part("round 0", "round", 0.0),
+            *(_part(f"{x} to {y}", "edge", worth[x]) for x, y in pairs if x != y and y != names[1]),
+        ],
+        "messages": [
+            message | {"value": 0.75, "answer": said, "without": "41"},
+            message | {"agent": names[-1], "value": -1.0, "answer": "41", "without": said},
+        ],
+        "traffic": {
+            "episodes": 10,
+            "team": {"per_episode": each},
+            "agents": [{"name": name, "per_episode": each} for name in names],
+            "prompts": [
+                {"agent": name, "tokens": 1000.0, "before": 150.0, "parts": [instructions]}
+                for name in names
+            ],
+            "edges": [
+                {"sender": x, "reader": y, "messages": 9, "readings": 12, "tokens": 50.0 * (n + 1)}
+                for n, (x, y) in enumerate(pairs)
+            ],
+            "findings": [{"sentence": f"`{names[0]}` repeats itself.", "examples": [place]}],
+            "notes": ["Tokens are estimated."],
+        },
+    }
+
+
+def _part(name: str, kind: str, mean: float) -> dict[str, Any]:
+    value = {"mean": mean, "low": mean - 0.2, "high": mean + 0.2}
+    verdict = "helps" if mean > 0.2 else "harms" if mean < -0.2 else "undecided"
+    numbers = {"helped": 3, "harmed": 1, "generated": 10.0, "read": 50.0, "tasks": 10}
+    return {"name": name, "kind": kind, "value": value, "verdict": verdict, **numbers}
+
+
+def search_run(folder: Path) -> None:
+    """A search that has ended: a winner, and one that left after the first rung."""
+
+    def entry(name: str, rung: int, share: float, cost: float, **more: Any) -> dict[str, Any]:
+        estimate = {"mean": share, "low": share - 0.1, "high": share + 0.1}
+        numbers = {"rung": rung, "tasks": 8 * rung, "cost": cost, "generated": 9.0, "read": 90.0}
+        return {"name": name, "accuracy": estimate, **numbers, **more}
+
+    best, left = entry("holders", 2, 0.6, 300.0), entry("solo", 1, 0.2, 40.0, dropped="beaten")
+    spend = {"search": 1234.0, "first_pool": 5678.0}
+    words = {"unit": "tokens", "budget": 2000, "winner": "holders", "stopped": "the end"}
+    entries = {"holders": best, "solo": left, "not played": {"name": "not played"}}
+    write(folder, "config.json", {"name": "found"})
+    write(folder, "search.json", {"entries": entries, "spend": spend, **words})
+    write(folder, "episodes/solo.jsonl", episode("t/1", [call("actor", "4")], True))
+    checked = {"accuracy": {"mean": 0.5}, "generated": {"mean": 9.0}}
+    write(folder, "summary.json", {"teams": {"holders": checked}})

@@ -83,10 +83,10 @@ def running(
 
 @contextmanager
 def served(
-    here: Path, *arguments: str, warm: bool = True, **variables: str
+    here: Path, *arguments: str, verb: str = "serve", warm: bool = True, **variables: str
 ) -> Iterator[tuple[str, Process]]:
-    """`tacit serve` in a process of its own: its URL, and the process."""
-    process = started(here, "serve", *arguments, "--port", "0", warm=warm, **variables)
+    """`tacit serve`, or `record`, in a process of its own: its URL, and the process."""
+    process = started(here, verb, *arguments, "--port", "0", warm=warm, **variables)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.report_runs import HOSTILE, call, episode, hostile_run, old_run, write
+from tests.helpers.report_runs import (
+    HOSTILE,
+    audit,
+    call,
+    episode,
+    hostile_run,
+    old_run,
+    search_run,
+    write,
+)
 from tests.helpers.training_runs import start, tree
 
 playwright = pytest.importorskip(
@@ -198,6 +207,19 @@ def test_the_frontier_can_be_drawn_against_money(tab: Tab, tmp_path: Path) -> No
     joined = page.evaluate("document.getElementById('frontier-chart').data[0].x")
     assert joined == [0.001, 0.02], "the beaten one is not on the frontier"
     assert not page.locator("#sections a[href='#curves']").is_visible(), "nothing was trained"
+    assert tab.errors == []
+
+
+def test_a_search_shows_its_candidates_and_how_far_they_got(tab: Tab, tmp_path: Path) -> None:
+    search_run(tmp_path)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    draw_all(page)
+    assert "1,234 of 2,000 tokens" in page.inner_text("#search-lead")
+    rows = page.locator("#search-table tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["holders", "solo"]
+    assert rows[0].endswith("winner") and rows[1].endswith("rung 1: beaten")
+    drawn = page.evaluate("document.getElementById('search-chart').data.map((t) => t.x)")
+    assert drawn == [[], [40], [300]], "a trace for each rung"
     assert tab.errors == []
 
 
@@ -449,6 +471,61 @@ def test_repeats_are_drawn_as_a_band(tab: Tab, tmp_path: Path, trained: Path) ->
     page.locator(".chip").last.click()
     assert page.locator('.chip[aria-pressed="false"]').count() == 1
     assert tab.errors == []
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_an_audit_is_a_graph_a_ranking_and_the_messages_behind_it(
+    browser: Any, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    write(tmp_path, "audit.json", audit(("a", "b", HOSTILE[0]), said=HOSTILE[2]))
+    with opened(browser, size, "dark") as tab:
+        page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+        assert page.inner_text(".claim").startswith("a helps most: +50.0 points; <script>")
+        arrows = page.locator(".arrow")
+        assert arrows.count() == 6, "both directions of each pair, and nobody to itself"
+        tones = {
+            arrow.locator("title").text_content().split(":")[0]: arrow.get_attribute("style")
+            for arrow in arrows.all()
+        }
+        assert "--c0" in tones["a → " + HOSTILE[0]] and "--faint" in tones["b → a"]
+        assert "--faint" in tones["a → b"], "not measured"
+        assert "--c1" in tones[HOSTILE[0] + " → a"]
+        dashed = page.locator(".arrow path[stroke-dasharray]")
+        assert dashed.count() == 2, "who reads b was not played"
+        ranking = page.get_by_role("region", name="What each part is worth")
+        assert ranking.locator("tbody tr").first.inner_text() == "Agents"
+        cells = ranking.locator("tbody tr").nth(1).locator("td").all_inner_texts()
+        assert cells[0] == "a" and cells[1].strip() == "+50.0 [+30.0, +70.0]"
+        assert cells[2:] == ["helps", "3", "1", "10.0", "50.0", "10"]
+        assert "90 % interval" in ranking.locator("thead").inner_text()
+        assert ranking.locator(".forest").first.bounding_box()["width"] > 100
+        said = page.locator("#audits .said").first
+        assert said.locator(".text").inner_text() == HOSTILE[2]
+        assert said.locator(".tag").all_inner_texts() == [f"answer: {HOSTILE[2]}", "without it: 41"]
+        example = page.locator(".findings .said .text")
+        assert not example.is_visible()
+        page.get_by_text("1 example").click()
+        assert example.inner_text() == HOSTILE[2]
+        assert page.evaluate("globalThis.pwned") is None
+        assert tab.fits() and tab.errors == []
+
+
+def test_a_recording_is_shown_without_worth_and_a_live_audit_when_it_ends(
+    tab: Tab, tmp_path: Path
+) -> None:
+    page, run = tab.page, RunFolder(tmp_path / "run")
+    run.write_json("config.json", tree())
+    with watching(run.path) as server:
+        page.goto(server.address)
+        page.get_by_text("No evaluation yet").wait_for()
+        assert not page.locator("#audit").is_visible()
+        run.write_json("audit.json", {"traffic": audit()["traffic"]})
+        page.get_by_text("100 tokens read and 10 said an episode").wait_for()
+        assert page.locator("#sections a[href='#audit']").is_visible()
+        assert page.locator(".arrow").count() == 6 and page.locator(".forest").count() == 0
+        run.write_json("audit.json", audit())
+        page.get_by_role("region", name="What each part is worth").wait_for()
+    assert [e for e in tab.errors if "ERR_" not in e] == []
 
 
 @contextmanager

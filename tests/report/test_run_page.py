@@ -12,7 +12,15 @@ import pytest
 from tacit.report.episodes import PIECE, Source
 from tacit.report.run_page import Run
 from tacit.run.folder import RunFolder
-from tests.helpers.report_runs import HOSTILE, call, episode, hostile_run, old_run, write
+from tests.helpers.report_runs import (
+    HOSTILE,
+    call,
+    episode,
+    hostile_run,
+    old_run,
+    search_run,
+    write,
+)
 from tests.helpers.training_runs import tree
 
 
@@ -313,3 +321,23 @@ def test_paired_tests_are_sentences(tmp_path: Path) -> None:
     (sentence,) = opened(tmp_path).overview()["tests"]
     assert sentence["sure"]
     assert sentence["text"].startswith("trained is significantly above solo by 50.0 points")
+
+
+def test_a_search_is_told_apart_from_what_its_check_says(tmp_path: Path) -> None:
+    search_run(tmp_path)
+    overview = opened(tmp_path).overview()
+    search = overview["search"]
+    assert [one["name"] for one in search["entries"]] == ["holders", "solo", "not played"]
+    assert search["entries"][1]["dropped"] == "beaten" and search["winner"] == "holders"
+    assert search["entries"][2]["accuracy"] is None
+    assert search["spend"] == {"search": 1234.0, "first_pool": 5678.0}
+    assert [point["name"] for point in overview["points"]] == ["holders"], "solo's are search tasks"
+    assert not any("evals" in note for note in overview["notes"])
+
+
+@pytest.mark.parametrize("tree", [b"", b"[]", b'{"entries": 3}', b'{"entries": {"a": 1}}'])
+def test_a_damaged_search_is_passed_over(tmp_path: Path, tree: bytes) -> None:
+    write(tmp_path, "search.json", tree)
+    overview = opened(tmp_path).overview()
+    search = overview["search"]
+    assert search is None or search["entries"][0]["accuracy"] is None

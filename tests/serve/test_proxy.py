@@ -17,6 +17,7 @@ from tacit.engine.base import Engine
 from tacit.engine.scripted import Script, ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.serve.admission import ServerLimits
+from tacit.serve.budgets import Budgets
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import build_roster
@@ -59,6 +60,7 @@ def proxied(
     key: str | None = "sk-actor",
     limits: ServerLimits | None = None,
     prompts: str = "tagged",
+    budgets: Budgets | None = None,
 ) -> Iterator[tuple[Running, Server]]:
     """A proxy whose Collaborator is scripted, before a real server that remembers all."""
     helper = "critic" if topology == "critic_actor" else "hinter"
@@ -70,7 +72,8 @@ def proxied(
     roster = build_roster(with_foreign_actor(config), engines)
     upstream = Server(answers)
     keyed = bool(limits and limits.keys)
-    backend = ProxyBackend("team", roster, Upstream(upstream.url, key, pass_keys=not keyed), model)
+    actors = Upstream(upstream.url, key, pass_keys=not keyed)
+    backend = ProxyBackend("team", roster, actors, model, budgets)
     try:
         with running(backend, limits) as server:
             yield server, upstream

@@ -62,6 +62,10 @@ def test_models_behind_a_url_are_given_up_before_the_client_is() -> None:
         ),
         (["pocket-hint", "tasks.name=nowhere.jsonl"], "or say how to answer with --instruction"),
         (["pocket-hint", "team.topology=hint_acter"], "did you mean `hint_actor`?"),
+        (["pocket-hint", "--request-budget", "tokns=9"], "did you mean `tokens`?"),
+        (["pocket-hint", "--request-budget", "turns=0"], "turns must be a whole number above 0"),
+        (["pocket-hint", "--conversation-budget", "money=1"], "set `prices: …`"),
+        (["pocket-hint", "--stop-when", "agred"], "did you mean `agreed`?"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
@@ -135,6 +139,20 @@ def test_a_runs_collaborator_helps_a_foreign_actor(trained: Path) -> None:
     assert hinter["agent"] == "hinter" and acted["model"] == "pocket-hint"
     assert helped["choices"][0]["message"]["content"] == acted["text"]
     assert [model["id"] for model in models["data"]] == ["tiny", "pocket-hint"]
+
+
+def test_money_is_counted_by_the_configs_prices(tmp_path: Path) -> None:
+    models = {"pocket": {"input": 1000, "output": 50_000}, "dear": {"input": 9, "output": 10**9}}
+    (tmp_path / "prices.yaml").write_text(json.dumps({"date": "2026-01-01", "models": models}))
+    options = ("prices=prices.yaml", "--request-budget", "money=100", "--answer-tokens", "9")
+    with served(tmp_path, "pocket-hint", *options) as (url, process):
+        body = ASK | {"model": "pocket-hint"}
+        reply = httpx2.post(f"{url}/chat/completions", json=body, timeout=60).json()
+        log_of(process)
+    usage, budget = reply["usage"], reply["tacit"]["budget"]["request"]["money"]
+    assert reply["tacit"]["conversation"][0]["agent"] == "hinter", "a model nobody uses is not dear"
+    paid = usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 50000
+    assert budget == {"limit": 100.0, "spent": pytest.approx(paid / 1e6)}
 
 
 def test_sigterm_under_load_loses_no_accepted_request(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tacit.errors import ConfigError, EngineError
 from tacit.run.folder import EPISODE, RunFolder
 from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster, build_roster, check_team
-from tacit.team.team import Seat, Setting, Team
+from tacit.team.team import Guard, Seat, Setting, Team
 from tacit.types import Choice, Episode, Grade, Message, Task
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, system
 
@@ -48,6 +48,51 @@ async def test_a_seed_is_made_of_run_step_task_sample_agent_and_call_number() ->
     assert actor.seeds == expected
     assert critic.seeds == [derive_seed(7, 3, "sum/1", 2, "critic", number) for number in (1, 2)]
     assert len({*actor.seeds, *critic.seeds}) == 5
+
+
+class Strict(Guard):
+    """Keeps some from speaking and the others short; notes who was to answer, after whom."""
+
+    def __init__(self, *silenced: str, after: int = 0) -> None:
+        self.asked: list[tuple[str, bool, bool, list[str]]] = []
+        self.silenced, self.after = silenced, after
+
+    def most_tokens(self, seat: Seat, *, answers: bool, final: bool, foreign: bool = False) -> int:
+        heard = [call.text for call in seat.team.heard]
+        self.asked.append((seat.name, answers, final, heard))
+        return 0 if seat.name in self.silenced and len(heard) >= self.after else 2
+
+
+async def test_a_guard_keeps_agents_silent_or_short() -> None:
+    guard, actor = Strict("hinter"), Listener("one two three")
+    episode = await play(
+        scripted("hint_actor", {"hinter": [], "actor": actor}), TASK, Setting(guard=guard)
+    )
+    assert actor.requests[0].messages[-1].content == TASK.question
+    assert [(call.agent, call.text) for call in episode.calls] == [("actor", "one two")]
+    assert guard.asked == [("hinter", False, False, []), ("actor", True, True, [])]
+
+
+async def test_whoever_is_kept_from_answering_again_keeps_its_last_answer() -> None:
+    debaters = iter([r"\boxed{1}", r"\boxed{2}", r"\boxed{1}"])
+    roster = scripted("debate", {"debater": lambda request: next(debaters)}, debater={"count": 2})
+    episode = await play(roster, TASK, Setting(guard=Strict("debater 2", after=2)))
+    assert [call.agent for call in episode.calls] == ["debater 1", "debater 2", "debater 1"]
+    seen = episode.calls[-1].messages[-1].content
+    assert r"\boxed{2}" in seen and episode.answer == r"\boxed{1}"
+
+
+async def test_a_guard_is_told_what_an_agents_branch_has_heard() -> None:
+    guard, options = Strict(), {"rounds": 2}
+    scripts = {"debater": lambda request: "a", "collaborator": lambda request: "b"}
+    team = scripted("debate", scripts, debater={"count": 2}, options=options)
+    await play(team, TASK, Setting(guard=guard))
+    heard = [(name, answers, said) for name, answers, _, said in guard.asked]
+    assert heard == [
+        ("collaborator", False, []),
+        *((f"debater {n}", True, ["b"]) for n in (1, 2)),
+        *((f"debater {n}", True, ["b", "a", "a"]) for n in (1, 2)),
+    ]
 
 
 async def test_seeds_differ_with_everything_that_names_an_episode() -> None:

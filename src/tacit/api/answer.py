@@ -41,8 +41,8 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
             raise Broken("the server's answer holds no choices")
         choice = tree["choices"][0]
         text, finish = choice["message"].get("content"), choice.get("finish_reason")
-        calls = _tool_calls(choice["message"].get("tool_calls") or ())
-        usage = _usage(tree["usage"]) if tree.get("usage") else None
+        calls = tool_calls_of(choice["message"].get("tool_calls") or ())
+        usage = usage_of(tree["usage"]) if tree.get("usage") else None
         served, fingerprint = tree.get("model") or model, tree.get("system_fingerprint") or ""
         if finish == "error" or not isinstance(text, str | None):
             raise Broken("the server broke off while it answered")
@@ -65,7 +65,7 @@ def read_answer(content_type: str, body: bytes, model: str) -> Completion:
     )
 
 
-def _tool_calls(reported: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+def tool_calls_of(reported: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
     """Arguments stay the text that the model wrote; some servers send them parsed."""
     functions = [(call.get("id"), call["function"]) for call in reported]
     return tuple(
@@ -88,7 +88,7 @@ def _logprob(choice: Mapping[str, Any]) -> float | None:
     return total if values and math.isfinite(total) else None
 
 
-def _usage(reported: Mapping[str, Any]) -> Usage:
+def usage_of(reported: Mapping[str, Any]) -> Usage:
     """Counts cached tokens as part of the prompt, and reasoning tokens as generated."""
     prompt, generated = int(reported["prompt_tokens"]), int(reported["completion_tokens"])
     cached = int((reported.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)

@@ -87,14 +87,14 @@ class Audit:
         recorded = {(one.task_id, one.sample): one for one in self.base}
         cut = frozenset({target.cut})
         plays = await self.player.play(f"without {target.name}", self.tasks[:size], cut, recorded)
-        calls = [len(recorded[one.task_id, one.sample].calls) for one in plays]
-        if target.kind == "agent" and calls == [len(one.calls) for one in plays]:
+        pairs = pairs_of(self.base, plays)
+        if pairs and target.kind == "agent" and all(_unchanged(*pair) for pair in pairs):
             self.targets.remove(target)  # it is asked all the same: only it can answer
             return
         self.without[target.name] = plays
         self.worth[target.name] = worth_of(
             target,
-            pairs_of(self.base, plays),
+            pairs,
             confidence=self.confidence,
             prices=self.prices,
             failed=sum(one.grade is None for one in plays),
@@ -162,6 +162,11 @@ class Audit:
             paid(self.without[name]) * most / max(1, one.tasks) for name, one in self.worth.items()
         )
         return round(paid(self.base) + sum(each))
+
+
+def _unchanged(whole: Episode, other: Episode) -> bool:
+    same = len(whole.calls) == len(other.calls)
+    return same and all(call.reused for call in other.calls)
 
 
 def rungs_of(tasks: int, first: int) -> list[int]:

@@ -1,5 +1,6 @@
 """The work behind `tacit audit` of a config or a run."""
 
+import shlex
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,7 +13,8 @@ from tacit.audit.tables import audit_tables, estimate_lines
 from tacit.cli.commands import checkpoint_of, measured_in, open_rosters
 from tacit.cli.tables import EpisodeBar, episode_progress, note, out as console, print_json
 from tacit.config import Config
-from tacit.config.file import load_config
+from tacit.config.file import apply_override, load_config, parse_config
+from tacit.economy.ledger import load_prices
 from tacit.errors import ConfigError
 from tacit.run.folder import RunFolder
 from tacit.run.opening import draws, prices_of, tasks_of, teams_of
@@ -28,20 +30,50 @@ def audit_source(
     *,
     checkpoint: str = "best",
     dry: bool = False,
+    app: Mapping[str, str | None] | None = None,
 ) -> Coroutine[Any, Any, dict[str, Any]]:
-    """The audit of a config, a recipe or a run folder."""
+    """The audit of a config, a recipe, a run folder, a recording or a file of spans.
+
+    `app` says how the app of a recording is run again.
+    """
+    path = Path(source)
+    if path.suffix in (".json", ".jsonl") or (path / "recording.json").exists():
+        return _of_an_app(path, overrides, app or {})
+    if given := [name for name, value in (app or {}).items() if value]:
+        raise ConfigError(f"--{given[0]} is for recordings, and `{source}` is none")
     config = load_config(source, overrides)
     trained = checkpoint_of(source, checkpoint)
     folder = out or measured_in(source, config.name, trained, "audit")
     return run_audit(config, folder, trained=trained, dry=dry)
 
 
-def show_audit(result: Mapping[str, Any], *, as_json: bool = False) -> None:
+async def _of_an_app(
+    path: Path, overrides: Sequence[str], app: Mapping[str, str | None]
+) -> dict[str, Any]:
+    try:
+        from tacit.audit.apps import AppOptions, audit_recording, audit_spans
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"recordings need {error.name}: pip install 'tacit[serve]'") from None
+    tree: dict[str, Any] = {}
+    for one in overrides:
+        apply_override(tree, one)
+    config = parse_config(tree)
+    if not path.is_dir():
+        return audit_spans(path, load_prices(config.prices) if config.prices else None)
+    options = AppOptions(**{name: value for name, value in app.items() if value is not None})
+    with bars() as listen:
+        return await audit_recording(path, config, options, listen, note)
+
+
+def show_audit(result: Mapping[str, Any], *, as_json: bool = False, details: bool = False) -> None:
     if as_json:
         print_json(result)
         return
-    for one in estimate_lines(result) if "tokens_most" in result else audit_tables(result):
+    dry = "tokens_most" in result
+    for one in estimate_lines(result) if dry else audit_tables(result, details=details):
         console.print(one)
+    if folder := result.get("folder"):
+        console.print(f"as a page: tacit report {shlex.quote(folder)}", soft_wrap=True)
 
 
 FILE = "audit.json"
@@ -106,7 +138,7 @@ async def run_audit(
             "spend": spending.to_json(),
         }
         run.write_json(FILE, result)
-    return result
+    return result | {"folder": str(folder)}
 
 
 def estimate(audit: Audit, tasks: int, config: Config) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The messages to read: those that helped most and those that harmed most."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -8,7 +9,7 @@ from typing import Any
 from tacit.audit.targets import Target
 from tacit.audit.worth import Pair, pairs_of
 from tacit.config import Cut
-from tacit.types import Episode
+from tacit.types import Call, Episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +27,12 @@ class Spoken:
     """The answer without it."""
 
     @property
+    def said(self) -> Call:
+        return self.episode.calls[self.call]
+
+    @property
     def cut(self) -> Cut:
-        said = self.episode.calls[self.call]
-        return Cut(agent=said.agent, round=said.round)
+        return Cut(agent=self.said.agent, round=self.said.round)
 
     def confirmed(self, plays: Sequence[Pair]) -> "Spoken":
         """With the mean value of these plays in the place of its own."""
@@ -40,7 +44,7 @@ class Spoken:
         return replace(self, value=fmean(graded), plays=len(graded))
 
     def to_json(self) -> dict[str, Any]:
-        said = self.episode.calls[self.call]
+        said = self.said
         return {
             "task": self.episode.task_id,
             "sample": self.episode.sample,
@@ -63,8 +67,8 @@ def most_telling(
 ) -> list[Spoken]:
     """Up to `most` messages that helped and as many that harmed, of agents that were left out.
 
-    Of an agent that speaks several times in an episode, the first message stands for all. The
-    briefest come first among equals: they are the easiest to read.
+    Of an agent that speaks several times in an episode, the first message stands for all. Agents
+    take turns, and the briefest come first among equals: they are the easiest to read.
     """
     found = [
         Spoken(
@@ -80,9 +84,19 @@ def most_telling(
         for call in _first(target, one)
         if one.grade and two.grade and one.grade.reward != two.grade.reward
     ]
-    found.sort(key=lambda one: (-abs(one.value), len(one.episode.calls[one.call].text)))
-    helped = [one for one in found if one.value > 0][:most]
-    return helped + [one for one in found if one.value < 0][:most][::-1]
+    found.sort(key=lambda one: (-abs(one.value), len(one.said.text)))
+    helped, harmed = ([one for one in found if (one.value > 0) == good] for good in (True, False))
+    return _in_turn(helped)[:most] + _in_turn(harmed)[:most][::-1]
+
+
+def _in_turn(found: Sequence[Spoken]) -> list[Spoken]:
+    """The best of each agent, then the second best of each, and so on."""
+    taken: Counter[str] = Counter()
+    place = {}
+    for one in found:
+        taken[one.said.agent] += 1
+        place[id(one)] = taken[one.said.agent]
+    return sorted(found, key=lambda one: place[id(one)])
 
 
 def _first(target: Target, episode: Episode) -> list[int]:

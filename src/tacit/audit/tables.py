@@ -3,11 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
 from tacit.cli.tables import Grid
+from tacit.traffic.tables import traffic_tables
+from tacit.traffic.tree import Traffic
 
+TRAFFIC = TypeAdapter(Traffic)
 EXCERPT = 300
 """Characters of a message that are shown."""
 LEGEND = (
@@ -17,14 +21,20 @@ LEGEND = (
 )
 
 
-def audit_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """What to print of an audit's JSON, in order."""
-    if result["parts"]:
+def audit_tables(result: Mapping[str, Any], *, details: bool = False) -> Iterator[RenderableType]:
+    """What to print of an audit's JSON, in order; `details` are where the tokens go."""
+    worth = "parts" in result
+    if details or not worth:
+        yield from traffic_tables(TRAFFIC.validate_python(result["traffic"]), examples=details)
+    if worth and result["parts"]:
         yield worth_table(result)
-    else:
+    elif worth:
         yield Text("\nThere is nothing to leave out: one agent gives every answer by itself.")
-    yield from messages_text(result["messages"])
-    yield Text(spent_line(result))
+    if worth:
+        yield from messages_text(result["messages"])
+        yield Text(spent_line(result))
+    for sentence in result.get("notes", ()):
+        yield Text(f"note: {sentence}")
 
 
 def worth_table(result: Mapping[str, Any]) -> Grid:

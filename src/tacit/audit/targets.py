@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tacit.config import AuditConfig, Cut
+from tacit.team.prompts import HELPING_PARTS
 from tacit.types import Call, Episode
 
 Kind = Literal["agent", "round", "edge"]
@@ -31,8 +32,8 @@ class Target:
 def targets_of(episodes: Sequence[Episode], settings: AuditConfig) -> list[Target]:
     """What these episodes of one team could have been played without.
 
-    Left out are agents that give the answer alone, rounds if there is only one, and readers of an
-    agent that nobody else reads: nobody hearing it is the same as it saying nothing.
+    Left out are agents that give the answer alone, rounds if there is only one, and the only
+    reader of an agent that never answers: nobody hearing it is the same as it saying nothing.
     """
     agents = _agents(episodes)
     found = [Target("agent", Cut(agent=agent)) for agent in agents if not alone(agent, episodes)]
@@ -45,7 +46,7 @@ def targets_of(episodes: Sequence[Episode], settings: AuditConfig) -> list[Targe
             found += [
                 Target("edge", Cut(agent=agent, reader=reader))
                 for reader in readers
-                if len(readers) > 1
+                if len(readers) > 1 or _answers(agent, episodes)
             ]
     return found
 
@@ -63,6 +64,11 @@ def alone(agent: str, episodes: Iterable[Episode]) -> bool:
 
 def _agents(episodes: Iterable[Episode]) -> list[str]:
     return list(dict.fromkeys(call.agent for episode in episodes for call in episode.calls))
+
+
+def _answers(agent: str, episodes: Iterable[Episode]) -> bool:
+    calls = (call for episode in episodes for call in episode.calls if call.agent == agent)
+    return any(call.part not in HELPING_PARTS for call in calls)
 
 
 def _readers(agent: str, episodes: Iterable[Episode]) -> set[str]:

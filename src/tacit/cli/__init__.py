@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import signal
 import sys
 from collections.abc import Coroutine
@@ -169,6 +170,29 @@ def plan(
 
 
 @app.command()
+def search(
+    source: Source,
+    overrides: Overrides = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    details: Details = False,
+    dry: DryRun = False,
+) -> None:
+    """Find a good team under a budget, then train it; the same command goes on where it stopped."""
+    from tacit.cli.commands import folder_of
+    from tacit.config.file import load_config
+
+    config = load_config(source, overrides or ())
+    ring, folder = _ring("search"), out or folder_of(source, config.name)
+    if dry:
+        _await(ring.dry_run(config, folder, as_json=as_json))
+        return
+    result = _await(ring.run_search(config, folder))
+    if "paused" not in result:
+        ring.show_search(result, folder, as_json=as_json, details=details)
+
+
+@app.command()
 def audit(
     source: Source,
     overrides: Overrides = None,
@@ -176,11 +200,33 @@ def audit(
     as_json: AsJson = False,
     dry: DryRun = False,
     checkpoint: Which = "best",
+    details: Annotated[
+        bool, typer.Option("--details", help="Also where the tokens go, with examples.")
+    ] = False,
+    program: Annotated[
+        str | None, typer.Option(help="Of a recording: `module:function` that runs the app again.")
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="What it was recorded on: a task set or a .jsonl file.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of those tasks; default test.")] = None,
+    instead: Annotated[
+        str | None, typer.Option(help="Said for who is left out; default nothing.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Server to ask; default as recorded.")] = None,
+    key_env: Annotated[
+        str | None, typer.Option(help="Environment variable with that server's key.")
+    ] = None,
 ) -> None:
     """Say what each agent, round and message of a team costs and is worth, by playing without."""
-    ring = _ring("audit")
-    work = ring.audit_source(source, overrides or (), out, checkpoint=checkpoint, dry=dry)
-    ring.show_audit(_await(work), as_json=as_json)
+    ring, key = _ring("audit"), os.environ.get(key_env) if key_env else None
+    if key_env and not key:
+        raise ConfigError(f"--key-env: the environment variable {key_env} is not set")
+    app = {"program": program, "tasks": tasks, "split": split, "instead": instead, "to": to}
+    work = ring.audit_source(
+        source, overrides or (), out, checkpoint=checkpoint, dry=dry, app=app | {"key": key}
+    )
+    ring.show_audit(_await(work), as_json=as_json, details=details)
 
 
 @app.command()
@@ -266,43 +312,74 @@ def serve(
     rate: Annotated[float | None, typer.Option(min=1, help="Requests a minute by key.")] = None,
     body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
+    request_budget: Annotated[
+        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Of each request.")
+    ] = "",
+    conversation_budget: Annotated[
+        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Of each conversation.")
+    ] = "",
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Always left to the answer.")] = 256,
+    conversations: Annotated[int, typer.Option(min=1, help="Conversations remembered.")] = 10_000,
+    conversation_hours: Annotated[
+        float, typer.Option(min=0.01, help="How long a conversation is remembered.")
+    ] = 24.0,
+    stop_when: Annotated[str, typer.Option(help="agreed, repeating, or both with a comma.")] = "",
     grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse fields without effect.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
+    given = {name: value for name, value in locals().items() if name not in ("source", "overrides")}
     from tacit.config.file import load_config
 
     config = load_config(source, overrides or ())
     from tacit.cli.commands import trained_run
 
-    try:
-        ring = _ring("serve")
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
-    limits = ring.ServerLimits(
-        body_bytes=body_kb << 10,
-        rate=rate,
-        places=places,
-        waiting=waiting,
-        deadline=deadline,
-        strict=strict,
-    )
-    options = ring.ServeOptions(
+    ring = _serving_ring("serve")
+    options = ring.ServeOptions(**given)
+    asyncio.run(ring.run_serve(config, options, trained_run(source)))
+
+
+@app.command()
+def record(
+    to: Annotated[str, typer.Option(metavar="URL", help="The app's own model server.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to keep the calls.")] = Path(
+        "runs/recorded"
+    ),
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8300,
+    key_env: Annotated[
+        str | None, typer.Option(help="Environment variable with the server's key.")
+    ] = None,
+    pause: Annotated[
+        float, typer.Option(min=0, help="Seconds of quiet between episodes without a name.")
+    ] = 30.0,
+    program: Annotated[
+        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Run the app, once for each task.")
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="Its tasks: a set or a .jsonl file.")] = None,
+    split: Annotated[str, typer.Option(help="Of the task set.")] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many tasks.")] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Tasks under way at once.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each call.")] = False,
+) -> None:
+    """Keep who said what in an app of your own, by giving it another base URL."""
+    ring = _serving_ring("record")
+    options = ring.RecordOptions(
+        to=to,
+        out=out,
         host=host,
         port=port,
-        name=name,
-        instruction=instruction,
         key_env=key_env,
-        without_key=without_key,
-        actor_url=actor_url,
-        actor_model=actor_model,
-        actor_key_env=actor_key_env,
-        limits=limits,
-        grace=grace,
+        pause=pause,
+        program=program,
+        tasks=tasks,
+        split=split,
+        limit=limit,
+        at_once=at_once,
         quiet=quiet,
     )
-    asyncio.run(ring.run_serve(config, options, trained_run(source)))
+    asyncio.run(ring.run_record(options))
 
 
 @app.command()
@@ -397,13 +474,22 @@ RINGS = {
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",
+    "search": "tacit.search.searching",
     "serve": "tacit.serve.serving",
+    "record": "tacit.external.recording",
 }
 """The module behind the commands of each ring; imported by name when the command is given."""
 
 
 def _ring(name: str) -> Any:
     return import_module(RINGS[name])
+
+
+def _serving_ring(name: str) -> Any:
+    try:
+        return _ring(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}: pip install 'tacit[serve]'") from None
 
 
 def _dry_run(config: Any, *, training: bool = False, **options: Any) -> None:

@@ -22,6 +22,8 @@ def list_tasks() -> None:
     table.add_row("arithmetic", "train ∞, test ∞", "Apache-2.0", sums)
     notes = "sums of which half stand on a note that only the hinter sees"
     table.add_row("arithmetic_notes", "train ∞, test ∞", "Apache-2.0", notes)
+    clues = "puzzles of Reasoning Gym whose clues are dealt to holders"
+    table.add_row("clues", "train ∞, validation ∞, test ∞", "Apache-2.0", clues)
     out.print(table)
     out.print("Files are read from TACIT_DATA or `tasks.folder`; `tasks.hub: true` downloads them.")
 

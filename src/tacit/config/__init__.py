@@ -411,6 +411,49 @@ class TrainConfig(Section):
     """trackio, wandb, tensorboard."""
 
 
+class SearchConfig(Section):
+    """How `tacit search` finds a team: successive halving on paired episodes; see search/."""
+
+    start: Literal["own", "shipped"] = "shipped"
+    """First candidates: `team` and `teams`, or also the shipped topologies, filled from those."""
+    edits: list[Literal["role", "rounds", "shape", "count", "model", "topology"]] = [
+        "role",
+        "rounds",
+        "shape",
+        "count",
+        "model",
+        "topology",
+    ]
+    """What may be changed in a leading team to make a new candidate."""
+    newcomers: NonNegativeInt = 4
+    """Most edited teams that join after a rung."""
+    tokens: PositiveInt | None = None
+    """Most tokens that the search may take; see `counted`."""
+    counted: Literal["total", "generated"] = "total"
+    """Which tokens count: generated and read, or generated only."""
+    money: PositiveFloat | None = None
+    """In place of `tokens`; needs `prices`."""
+    tasks: TaskConfig | None = None
+    """Tasks to search on; default `train_tasks`. Those that `tasks` holds too are left out."""
+    first: PositiveInt = 16
+    """Tasks of the first rung."""
+    rungs: PositiveInt = 4
+    eta: Annotated[int, Field(ge=2)] = 2
+    """From rung to rung so many times the tasks, and one in so many teams stays."""
+    price: NonNegativeFloat = 0.0
+    """Teams are ranked by accuracy − price·cost, the cost in what the budget counts."""
+    tie: NonNegativeFloat = 0.01
+    """Within this difference, and the paired interval, the cheaper team is ahead."""
+    train: bool = True
+    """Train the winner afterwards, if it has roles that can be trained."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> "SearchConfig":
+        if self.tokens and self.money:
+            raise ValueError("give a budget in `tokens` or in `money`, not in both")
+        return self
+
+
 class Config(Section):
     """One experiment."""
 
@@ -439,6 +482,7 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
+    search: SearchConfig = SearchConfig()
 
     @field_validator("name")
     @classmethod
@@ -449,8 +493,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _a_cap_needs_prices(self) -> "Config":
-        if self.spend_cap is not None and self.prices is None:
-            raise ValueError("spend_cap: money cannot be counted without `prices: …`")
+        for place, money in (("spend_cap", self.spend_cap), ("search.money", self.search.money)):
+            if money is not None and self.prices is None:
+                raise ValueError(f"{place}: money cannot be counted without `prices: …`")
         return self
 
     @model_validator(mode="after")

@@ -17,18 +17,17 @@ from weakref import WeakKeyDictionary
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.errors import ConfigError, PromptTooLong, TacitError
+from tacit.external.loopback import EPISODE, ROLE, Loopback, split_path
 from tacit.registry import did_you_mean
 from tacit.serve.admission import ServerLimits
 from tacit.serve.app import Service
 from tacit.serve.backend import Answer, Emit, finished
 from tacit.serve.http_error import HttpError
-from tacit.serve.http_server import bind, serve
 from tacit.serve.schema import FINISH, ChatRequest, Json, chunks_of, completion, models_json
 from tacit.serve.team_backend import UNSUPPORTED, unsupported
 from tacit.team.team import Seat, Team
 from tacit.types import Call, ChatMessage, Choice, Message, Stop
 
-EPISODE, ROLE = "x-tacit-episode", "x-tacit-role"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FINAL = {"x-should-retry": "false"}
 """Tells the openai client that asking again is of no use."""
@@ -169,8 +168,8 @@ def by_path(inside: ASGIApp) -> ASGIApp:
     """Makes `/EPISODE/v1/…` of `/v1/…` and a header, so that a base URL is all a client needs."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        name, found, rest = scope["path"].removeprefix("/").partition("/v1/")
-        if name and found:
+        name, rest = split_path(scope["path"])
+        if name and rest is not None:
             others = [pair for pair in scope["headers"] if pair[0] != EPISODE.encode()]
             headers = [*others, (EPISODE.encode(), name.encode())]
             scope = {**scope, "path": f"/v1/{rest}", "headers": headers}
@@ -186,11 +185,7 @@ class Endpoint:
         self.users = 0
         self._recorder = Recorder()
         service = Service(self._recorder, LIMITS)
-        self._asked = asyncio.Semaphore(0)
-        self._socket = bind("127.0.0.1", 0)
-        self._socket.listen(1024)  # from now on whoever connects is served, if a little later
-        work = serve(service, by_path(service.app()), self._socket, 0.0, self._asked)
-        self._serving = asyncio.create_task(work)
+        self._loopback = Loopback(service, by_path(service.app()))
 
     @contextlib.contextmanager
     def opened(self, session: Session) -> Iterator[str]:
@@ -198,13 +193,12 @@ class Endpoint:
         name = secrets.token_urlsafe(16)
         self._recorder.sessions[name] = session
         try:
-            yield f"http://127.0.0.1:{self._socket.getsockname()[1]}/{name}/v1"
+            yield self._loopback.url(name)
         finally:
             del self._recorder.sessions[name]
 
     async def close(self) -> None:
-        self._asked.release()
-        await self._serving
+        await self._loopback.close()
 
 
 _OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()

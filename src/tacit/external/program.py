@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tacit.config import TeamConfig
-from tacit.errors import ConfigError, EngineError
+from tacit.errors import ConfigError, EngineError, TacitError
 from tacit.registry import lookup
 from tacit.team.roster import Topology
 from tacit.team.team import Team
@@ -31,31 +31,42 @@ async def play(task: Task, team: Team, program: str, seconds: float = 600.0) -> 
     """Run the program and serve its calls. What it raises fails the episode, as an engine would."""
     from tacit.external.endpoint import Session, endpoint
 
-    run = find_program(program)
     session = Session(team)
-    shown = replace(task, answer="", data={})
     async with endpoint() as here:
         try:
             with here.opened(session) as base_url:
-                done = _in_thread(run, base_url, shown)
-                text, error = await asyncio.wait_for(done, seconds)
-        except TimeoutError:
-            raise EngineError(f"{program} did not finish within {seconds:g} seconds") from None
+                text = await answer_of(program, base_url, task, seconds)
+        except TacitError as error:
+            raise session.failure or error from None
         finally:
             session.settle()
     if session.failure:
         raise session.failure
-    if error:
-        raise EngineError(f"{program}: {type(error).__name__}: {error}") from error
-    if not isinstance(text, str):
-        raise ConfigError(f"{program} must return its answer as text, not {type(text).__name__}")
     agents = [call.agent for call in team.whole.calls if call.text == text]
     return Message(agents[-1] if agents else program, text)
 
 
+async def answer_of(program: str, base_url: str, task: Task, seconds: float = 600.0) -> str:
+    """What the program answers, for which it is not shown the reference.
+
+    What it raises is an EngineError, as is a program that takes too long.
+    """
+    shown = replace(task, answer="", data={})
+    done = _in_thread(find_program(program), base_url, shown)
+    try:
+        text, error = await asyncio.wait_for(done, seconds)
+    except TimeoutError:
+        raise EngineError(f"{program} did not finish within {seconds:g} seconds") from None
+    if error:
+        raise EngineError(f"{program}: {type(error).__name__}: {error}") from error
+    if not isinstance(text, str):
+        raise ConfigError(f"{program} must return its answer as text, not {type(text).__name__}")
+    return text
+
+
 def find_program(name: str) -> Program:
     if ":" not in name:
-        raise ConfigError(f"team.options.program: write `module:function`, not `{name}`")
+        raise ConfigError(f"program: write `module:function`, not `{name}`")
     found: Program = lookup("program", name, {})
     if not callable(found):
         raise ConfigError(f"program `{name}` must be a function (base_url, task) -> str")

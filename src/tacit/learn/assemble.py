@@ -212,7 +212,7 @@ async def open_training(config: Config, account: Account | None = None) -> Async
         for model in made.frozen.values():
             check_chat(chat_of(model), system=system)
         made.train_tasks, made.test_tasks, made.dropped_leaks = train_tasks, test_tasks, leaks
-        made.updaters = {name: _updater(p, made) for name, p in made.policies.items()}
+        made.updaters = {name: updater_of(made, name) for name in made.policies}
         made.fingerprints = {name: fingerprint(m.module) for name, m in made.frozen.items()}
         made.grader = grader_of(config, made.engines)
         yield made
@@ -272,7 +272,8 @@ def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> Tra
     )
 
 
-def _updater(policy: Policy, made: Assembly) -> Updater:
+def updater_of(made: Assembly, name: str) -> Updater:
+    policy = made.policies[name]
     module: Any = policy.loaded.module
     if made.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})

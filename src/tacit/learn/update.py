@@ -6,7 +6,7 @@ covered: where rewards and advantages come from (`credit`).
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -48,6 +48,8 @@ class Updated:
 
 Measured = tuple[LossStats, Mapping[str, float]]
 """The statistics of one microbatch, and sums over its tokens."""
+Elsewhere = Callable[["Updater", Sequence[Microbatch]], Iterator[Measured | None]]
+"""Like `Updater.gradients`, with the help of others."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,8 @@ class Updater:
     """Moves the choice to speak."""
     taken: int = 0
     """Optimiser steps so far, for the schedule."""
+    elsewhere: "Elsewhere | None" = None
+    """Other learners, who share the gradients of each step."""
 
     def __post_init__(self) -> None:
         weights, schedule = list(self.policy.parameters.values()), self.config.optimizer
@@ -123,7 +127,7 @@ class Updater:
             self._store_old(batches[1:])
             for batch in batches:
                 self.optimizer.zero_grad(set_to_none=True)
-                for _, one in as_memory_allows(batch, self._gradient, self._halved):
+                for one in (self.elsewhere or Updater.gradients)(self, batch):
                     seen.add(one)
                 rate = self.learning_rate()
                 seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
@@ -131,6 +135,11 @@ class Updater:
             if choices:
                 self.step.take(choices, train=train_choice)
         return seen.updated()
+
+    def gradients(self, batch: Sequence[Microbatch]) -> Iterator[Measured | None]:
+        """Accumulate the gradients of microbatches, with their statistics as it goes."""
+        for _, one in as_memory_allows(batch, self._gradient, self._halved):
+            yield one
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant or falling to 0 at the last step."""

@@ -10,14 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tacit.errors import ConfigError
+from tacit.report.audit_page import without_texts
 from tacit.report.episodes import PIECE, to_json
 from tacit.report.run_page import Run
 from tacit.run.folder import write_atomically
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (
-    "base.js", "data.js", "headline.js", "charts.js", "frontier.js", "curves.js", "cursor.js",
-    "flow.js", "talks.js", "reader.js", "details.js", "main.js",
+    "base.js", "data.js", "headline.js", "charts.js", "frontier.js", "search.js", "curves.js",
+    "cursor.js", "flow.js", "audit_graph.js", "audit.js", "talks.js", "reader.js", "details.js",
+    "main.js",
 )  # fmt: skip
 _PIECE_FILE = re.compile(r"\d+-\d+-\d+\.js")
 POLICY = (
@@ -71,7 +73,7 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
             raise ConfigError(f"`{folder}` is not a folder: name a run folder, like runs/NAME")
         if not any(
             (folder / name).exists()
-            for name in ("config.json", "metrics.jsonl", "episodes", "evals")
+            for name in ("config.json", "metrics.jsonl", "episodes", "evals", "audit.json")
         ):
             below = next((path.parent for path in sorted(folder.glob("*/config.json"))), None)
             hint = f"; name the runs in it, like {below}" if below else ""
@@ -108,6 +110,7 @@ def _page(runs: Sequence[Run], pieces: dict[str, str], beside: str, *, conversat
         for overview in overviews:
             overview["notes"].append("Conversations were left out of this report.")
             overview["sources"] = []
+            overview["audit"] = overview["audit"] and without_texts(overview["audit"])
     settings = to_json({"runs": overviews, "piece": PIECE, "pieces": beside}).decode("utf-8")
     safe = settings.replace("<", "\\u003c")  # so that no text in it can end the script element
     rows = [

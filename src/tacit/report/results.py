@@ -26,9 +26,9 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "kind": kind_of(name),
         "step": step_of(name),
-        "accuracy": _estimate(tree.get("accuracy")),
-        "tokens": _estimate(tree.get("generated")),
-        "levels": {lv: _estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
+        "accuracy": estimate(tree.get("accuracy")),
+        "tokens": estimate(tree.get("generated")),
+        "levels": {lv: estimate(e) for lv, e in tree_at(tree, "accuracy_by_level").items()},
         "agents": _agents(tree),
         "silence": _silence(tree),
         "changed": tree_at(tree, "changed") or None,
@@ -47,6 +47,23 @@ def counted(source: Source) -> dict[str, Any]:
     return point_of(source.name, tree)
 
 
+def search_of(tree: dict[str, Any]) -> dict[str, Any] | None:
+    """The candidates of a search, what each did and why it was dropped; None if there was none."""
+    entries = [
+        {
+            **{key: str(one.get(key) or "") for key in ("name", "parent", "edit", "dropped")},
+            **{key: number(one.get(key)) for key in ("rung", "tasks", "cost", "generated", "read")},
+            "accuracy": estimate(one.get("accuracy")),
+        }
+        for one in map(tree_at, tree_at(tree, "entries").values())
+    ]
+    if not entries:
+        return None
+    spend = {name: number(value) for name, value in tree_at(tree, "spend").items()}
+    words = {key: str(tree.get(key) or "") for key in ("unit", "stage", "stopped", "winner")}
+    return {"entries": entries, "budget": number(tree.get("budget")), "spend": spend, **words}
+
+
 def _agents(tree: dict[str, Any]) -> list[dict[str, Any]]:
     """Those with the numbers that the page relies on."""
     agents = trees_at(tree, "agents")
@@ -60,7 +77,7 @@ def _talk(tree: dict[str, Any]) -> dict[str, Any] | None:
             "messages": number(tree_at(play).get("messages")),
             "generated": number(tree_at(play).get("generated")),
             "read": number(tree_at(play).get("read")),
-            "above": _estimate(tree_at(play).get("above")),
+            "above": estimate(tree_at(play).get("above")),
         }
         for name, play in tree_at(tree, "plays").items()
     }
@@ -80,7 +97,7 @@ def _silence(tree: dict[str, Any]) -> float | None:
     return sum(agent["silence"] * agent["calls"] for agent in agents) / calls if calls else None
 
 
-def _estimate(value: Any) -> dict[str, float] | None:
+def estimate(value: Any) -> dict[str, float] | None:
     """A mean with its interval; without one, the mean stands for both ends."""
     mean, low, high = (number(tree_at(value).get(name)) for name in ("mean", "low", "high"))
     if mean is None:

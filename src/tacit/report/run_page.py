@@ -10,10 +10,14 @@ from typing import Any
 from tacit.cli.tables import paired_tests
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
+from tacit.report.audit_page import audit_of, is_play
 from tacit.report.episodes import Source, Table, place_of
-from tacit.report.results import counted, kind_of, point_of, step_of
+from tacit.report.results import counted, kind_of, point_of, search_of, step_of
 from tacit.report.tolerant import Columns, Tail, number, read_json, tree_at
 from tacit.run.folder import VARIANTS, WITHOUT
+
+ENDS = ("summary.json", "audit.json")
+"""Written last, each by its own command."""
 
 
 class Run:
@@ -46,7 +50,7 @@ class Run:
         return changed
 
     def _refresh_whole_files(self) -> bool:
-        names = ("config.json", "summary.json", "started.jsonl", "checkpoints/best.json")
+        names = ("config.json", *ENDS, "search.json", "started.jsonl", "checkpoints/best.json")
         files = [*(self.folder / name for name in names), *self._files("evals/*.json")]
         stamps = [self.is_running(), {path: _stamp(path) for path in files}]
         if stamps == self._stamps:
@@ -62,6 +66,8 @@ class Run:
         self._notes: list[str] = []
         self.config = read_json(self.folder / "config.json", self._notes)
         self.summary = read_json(self.folder / "summary.json", self._notes)
+        self.audit = audit_of(read_json(self.folder / "audit.json", self._notes))
+        self.search = search_of(read_json(self.folder / "search.json", self._notes))
         self._best = read_json(self.folder / "checkpoints" / "best.json", self._notes)
         started = Tail(self.folder / "started.jsonl")
         self.starts = [tree for _, _, tree in started.new()]
@@ -94,8 +100,10 @@ class Run:
             "metrics": self.metrics.to_json(),
             "timing": self.timing.to_json(),
             "points": self._points(),
+            "search": self.search,
             "tests": [{"text": str(t), "sure": t.sure} for t in paired_tests(self.summary)],
             "stopped": self.summary.get("stopped"),
+            "audit": self.audit,
             "sources": [self._source(source) for source in self._ordered_sources()],
             "config": self.config,
             "starts": [{name: s[name] for name in known if name in s} for s in self.starts],
@@ -116,7 +124,7 @@ class Run:
         steps = number(tree_at(self.config, "train").get("steps")) if self.trains else None
         if self.is_running():
             status = "running"
-        elif self.summary:
+        elif self.summary or self.audit:
             status = "stopped" if self.summary.get("stopped") else "finished"
         else:
             status = "unfinished" if any(self.folder.glob("*")) else "waiting"
@@ -126,8 +134,8 @@ class Run:
 
     def is_running(self) -> bool:
         """True if a process of this machine is at it; a finished run may have been resumed."""
-        ended, started = (_stamp(self.folder / n)[0] for n in ("summary.json", "started.jsonl"))
-        return bool(self.starts) and ended < started and _is_alive(self.starts[-1])
+        *ended, started = (_stamp(self.folder / name)[0] for name in (*ENDS, "started.jsonl"))
+        return bool(self.starts) and max(ended) < started and _is_alive(self.starts[-1])
 
     def _solo_teams(self) -> list[str]:
         """Teams in which nobody helps."""
@@ -165,10 +173,13 @@ class Run:
             end = tree_at(teams, own.get(step_of(name), ""))
             later = {key: end[key] for key in ("changed", "talk") if end.get(key)}
             points[name] = point_of(name, tree | later)
-        for source in self._ordered_sources():
+        for source in self._ordered_sources() if not self.search else ():  # on other tasks
             played = source.name != "train" and not source.name.endswith(VARIANTS)
+            played &= not is_play(source.name, self.sources)
             if played and source.name not in points and len(source):
-                points[source.name] = counted(source) | {"partial": not self.summary}
+                points[source.name] = counted(source) | {
+                    "partial": not (self.summary or self.audit)
+                }
         return [point for point in points.values() if point["accuracy"]]
 
     def notes(self) -> list[str]:
@@ -186,9 +197,9 @@ class Run:
             notes.append("There is no episodes folder: no conversations and no flow.")
         elif self.trains and "train" not in files:
             notes.append("Training episodes were not kept: only held-out conversations are here.")
-        if "summary.json" not in here:
+        if "summary.json" not in here and not self.audit:
             notes.append("There is no summary.json: the run has not ended, so no paired tests.")
-        elif not self.evals:
+        elif not (self.evals or self.audit or self.search):
             notes.append("There is no evals folder: held-out numbers come from the episodes.")
         if "started.jsonl" not in here:
             notes.append("There is no started.jsonl: command lines and versions are not known.")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tacit.serve.budgets import Allowance
 from tacit.serve.schema import ChatRequest, Json, account, chunk_head
 from tacit.types import Call
 
@@ -20,6 +21,8 @@ class Answer:
     calls: Sequence[Call]
     unhelped: bool = False
     """True if the Actor was asked without help because the Collaborator failed."""
+    allowance: Allowance | None = None
+    """What the request was allowed, and what was not asked for."""
 
 
 class Backend(Protocol):
@@ -43,14 +46,20 @@ class Backend(Protocol):
 
 
 def finished(
-    chat: ChatRequest, body: Json, calls: Sequence[Call], emit: Emit, *, unhelped: bool = False
+    chat: ChatRequest,
+    body: Json,
+    calls: Sequence[Call],
+    emit: Emit,
+    *,
+    unhelped: bool = False,
+    allowance: Allowance | None = None,
 ) -> Answer:
     """Add what `tacit: true` asks for, and end a stream with the chunk that holds the totals."""
-    if chat.fields.tacit:
-        body = body | {"tacit": account(calls)}
+    if chat.wish.account:
+        body = body | {"tacit": account(calls) | (allowance.json() if allowance else {})}
     options = chat.fields.stream_options
-    asked = {"usage": options and options.include_usage, "tacit": chat.fields.tacit}
+    asked = {"usage": options and options.include_usage, "tacit": chat.wish.account}
     totals = {name: body[name] for name, want in asked.items() if want and body.get(name)}
     if chat.streams and totals:
         emit(chunk_head(body) | {"choices": []} | totals)
-    return Answer(body, calls, unhelped)
+    return Answer(body, calls, unhelped, allowance)

@@ -9,15 +9,14 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tacit.errors import ConfigError
-from tacit.serve.admission import ServerLimits
-from tacit.serve.app import Service
+from tacit.serve.admission import Admission, ServerLimits
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,8 @@ LAST_REFUSALS = 0.3
 def bind(host: str, port: int) -> socket.socket:
     """Take the address before anything heavy is done; nobody can connect yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small pieces at once (TCP_NODELAY) only where a socket says that it is TCP
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
@@ -48,8 +48,19 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+class Served(Protocol):
+    """What a server must know of the work behind it: how much it takes on, and how it is ended."""
+
+    limits: ServerLimits
+    admission: Admission
+
+    def abandon(self) -> int:
+        """Cancel what is still under way; returns how many requests that were."""
+        ...
+
+
 async def serve(
-    service: Service, app: ASGIApp, sock: socket.socket, grace: float, asked: asyncio.Semaphore
+    service: Served, app: ASGIApp, sock: socket.socket, grace: float, asked: asyncio.Semaphore
 ) -> None:
     """Serve until `asked` is released; releasing it again ends the grace."""
     config = uvicorn.Config(
@@ -75,7 +86,7 @@ async def serve(
 
 
 async def _leave(
-    service: Service, server: uvicorn.Server, asked: asyncio.Semaphore, grace: float
+    service: Served, server: uvicorn.Server, asked: asyncio.Semaphore, grace: float
 ) -> None:
     await asked.acquire()
     admission = service.admission

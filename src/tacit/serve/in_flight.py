@@ -32,7 +32,7 @@ class InFlight:
         If the client goes away the work is cancelled, so that nobody pays for it any longer.
         """
         chunk = asyncio.create_task(self.chunks.get())
-        gone = asyncio.create_task(_disconnected(receive))
+        gone = asyncio.create_task(disconnected(receive))
         try:
             await asyncio.wait({chunk, gone}, return_when=asyncio.FIRST_COMPLETED)
             if chunk.done():
@@ -52,7 +52,8 @@ class InFlight:
         return self.task.result()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client, whose request is read, goes away."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/metrics")
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", *PROBES)
+_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
 
@@ -53,6 +54,16 @@ class Metrics:
             "tacit_unhelped",
             "Requests passed to the Actor without help, because the Collaborator failed",
         )
+        self._unasked = counter(
+            "tacit_unasked", "Messages that agents were not asked for", ["agent", "reason"]
+        )
+        self._left = prometheus.Histogram(
+            "tacit_conversation_left",
+            "Share of a conversation's budget that is left after an answer",
+            ["kind"],
+            buckets=_SHARES,
+            registry=self._registry,
+        )
         for name, what in (("inside", "Under way or waiting"), ("waiting", "Accepted and waiting")):
             gauge(f"tacit_requests_{name}", what).set_function(partial(getattr, admission, name))
 
@@ -63,6 +74,11 @@ class Metrics:
             self._silent.labels(call.agent).inc(call.silent)
             for kind in ("prompt", "generated", "observed"):
                 self._tokens.labels(call.agent, call.model, kind).inc(getattr(call.usage, kind))
+        if answer.allowance:
+            for (agent, reason), messages in answer.allowance.unasked.items():
+                self._unasked.labels(agent, reason).inc(messages)
+            for kind, share in answer.allowance.shares_left().items():
+                self._left.labels(kind).observe(share)
 
     def text(self) -> bytes:
         return prometheus.generate_latest(self._registry)

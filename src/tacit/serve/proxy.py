@@ -20,6 +20,8 @@ from tacit.errors import ConfigError, EngineError, TopologyError
 from tacit.serve.admission import read_body
 from tacit.serve.app import Service, now
 from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.budgets import Allowance, Budgets
+from tacit.serve.guard import BudgetGuard
 from tacit.serve.http_error import HttpError
 from tacit.serve.relay import CallsTools, Relay
 from tacit.serve.schema import ChatRequest, Json, models_json, usage_of
@@ -54,7 +56,14 @@ def with_foreign_actor(team: TeamConfig) -> TeamConfig:
 
 
 class ProxyBackend:
-    def __init__(self, name: str, roster: Roster, upstream: Upstream, model: str | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        roster: Roster,
+        upstream: Upstream,
+        model: str | None,
+        budgets: Budgets | None = None,
+    ) -> None:
         """`model`: the Actor's id for clients that ask for the team by its name.
 
         Whatever engine the roster has for the Actor, a `Relay` takes its seat.
@@ -63,6 +72,7 @@ class ProxyBackend:
         self._roster = roster
         self.upstream = upstream
         self._model = model
+        self._budgets = budgets or Budgets()
 
     async def models(self, headers: Mapping[str, str]) -> Json:
         theirs = await self.upstream.models(headers)
@@ -73,19 +83,23 @@ class ProxyBackend:
         if chat.fields.model == self._name and not self._model:
             told = f"`{self._name}` helps any model of the Actor's server: ask for one of those"
             raise HttpError(404, told, param="model", code="model_not_found")
+        self._budgets.check(chat)
         return []  # everything goes on to the Actor
 
     async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
         if chat.fields.model == self._name:
             chat = replace(chat, body=chat.body | {"model": self._model})
         relay = Relay(chat, emit, self.upstream, self._model or ACTOR)
-        text, calls, unhelped = await self._play(chat, relay)
+        with self._budgets.opened(chat, answers=0) as allowance:
+            text, calls, unhelped = await self._play(chat, relay, allowance)
         body = relay.reply(text)
         if body.get("usage"):
             body = body | {"usage": _team_usage(body["usage"], calls)}
-        return finished(chat, body, calls, emit, unhelped=unhelped)
+        return finished(chat, body, calls, emit, unhelped=unhelped, allowance=allowance)
 
-    async def _play(self, chat: ChatRequest, relay: Relay) -> tuple[str, list[Call], bool]:
+    async def _play(
+        self, chat: ChatRequest, relay: Relay, allowance: Allowance
+    ) -> tuple[str, list[Call], bool]:
         """The answer's text, the calls it took, and whether a helper failed."""
         try:
             relay.question = question_of(chat.fields.messages, with_system=False)
@@ -101,7 +115,9 @@ class ProxyBackend:
         roster = replace(self._roster, agents=tuple(agents))
         # The relay streams by itself: a listener only marks the final call.
         answering = Answering(on_text=lambda piece: None)
-        team = roster.seat(task, Setting(seed=seed, answering=answering))
+        guard = BudgetGuard(allowance, free=frozenset({ACTOR}))
+        setting = Setting(seed=seed, answering=answering, guard=guard)
+        team = roster.seat(task, setting, guard.heard)
         try:
             answer = await roster.play(team)
             return answer.text, team.whole.calls, False

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.responses import Response
 
 from tacit.economy.ledger import ledger
@@ -22,6 +22,10 @@ Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
 MOST_CHOICES = 128
 """Answers that one request may ask for."""
+LONGEST_NAME = 200
+"""Characters of a conversation's name."""
+CONVERSATION = "x-tacit-conversation"
+"""The header that names a conversation; `metadata.conversation_id` does it too."""
 FINISH = {Stop.EOS: "stop", Stop.LENGTH: "length"}
 STARTED = int(time.time())
 
@@ -57,6 +61,24 @@ class StreamOptions(_Lenient):
     include_usage: bool | None = None
 
 
+class Wish(BaseModel):
+    """Ours: what a client asks of the server. `true` is short for an account, `{}` likewise."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    account: bool = True
+    """Put the conversation and the ledger into the reply."""
+    tokens: int | None = Field(default=None, ge=1)
+    """What this request may spend at most, as far as the server allows it."""
+    turns: int | None = Field(default=None, ge=1)
+    money: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        return given if isinstance(given, dict) else {"account": given}
+
+
 class ChatFields(_Lenient):
     """The fields of a request that some part of the server reads."""
 
@@ -71,8 +93,7 @@ class ChatFields(_Lenient):
     seed: int | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     stop: str | list[str] | None = None
-    tacit: bool | None = None
-    """Ours: put the conversation and the ledger into the reply."""
+    tacit: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +112,24 @@ class ChatRequest:
     @property
     def streams(self) -> bool:
         return bool(self.fields.stream)
+
+    @property
+    def wish(self) -> Wish:
+        return self.fields.tacit or Wish(account=False)
+
+    @property
+    def conversation(self) -> str:
+        """The name that the client gives to a conversation of several requests, or nothing."""
+        named = self.headers.get(CONVERSATION)
+        data = self.body.get("metadata")
+        if named is None and isinstance(data, dict):
+            named = data.get("conversation_id")
+        if not isinstance(named, str):
+            return ""
+        if len(named) > LONGEST_NAME:
+            told = f"a conversation's name may have at most {LONGEST_NAME} characters"
+            raise HttpError(400, told)
+        return named
 
     @property
     def max_tokens(self) -> int | None:

@@ -12,13 +12,17 @@ from pathlib import Path
 
 from tacit.cli.tables import err
 from tacit.config import Config
+from tacit.economy.ledger import PriceTable
 from tacit.engine.base import Engine
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, DataError
+from tacit.grading import GRADERS
+from tacit.registry import did_you_mean
 from tacit.report.loopback import is_loopback
-from tacit.run.opening import answer_form_of, open_engines
+from tacit.run.opening import answer_form_of, open_engines, prices_of
 from tacit.serve.admission import ServerLimits, keys_from
 from tacit.serve.app import Service
+from tacit.serve.budgets import STOPS, BudgetRules, Budgets, parse_budget
 from tacit.serve.http_server import BACKLOG, bind, serve
 from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
 from tacit.serve.team_backend import TeamBackend
@@ -42,9 +46,46 @@ class ServeOptions:
     actor_url: str | None
     actor_model: str | None
     actor_key_env: str
-    limits: ServerLimits
+    places: int
+    waiting: int
+    rate: float | None
+    body_kb: int
+    deadline: float
+    strict: bool
+    request_budget: str
+    conversation_budget: str
+    answer_tokens: int
+    conversations: int
+    conversation_hours: float
+    stop_when: str
     grace: float
     quiet: bool
+
+    def limits(self) -> ServerLimits:
+        return ServerLimits(
+            keys=_keys(self),
+            body_bytes=self.body_kb << 10,
+            rate=self.rate,
+            places=self.places,
+            waiting=self.waiting,
+            deadline=self.deadline,
+            strict=self.strict,
+        )
+
+    def budgets(self) -> BudgetRules:
+        stops = [stop.strip() for stop in self.stop_when.split(",") if stop.strip()]
+        for stop in stops:
+            if stop not in STOPS:
+                hint = did_you_mean(stop, STOPS)
+                raise ConfigError(f"--stop-when: `{stop}` ends no talk; {hint}")
+        return BudgetRules(
+            request=parse_budget(self.request_budget, "--request-budget"),
+            conversation=parse_budget(self.conversation_budget, "--conversation-budget"),
+            answer_tokens=self.answer_tokens,
+            conversations=self.conversations,
+            hours=self.conversation_hours,
+            stops=frozenset(stops),
+        )
 
 
 async def run_serve(config: Config, options: ServeOptions, trained: Path | None) -> None:
@@ -57,25 +98,27 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         raise ConfigError("--actor-model names a model of the server at --actor-url: give both")
     if options.actor_url is not None and options.instruction is not None:
         raise ConfigError("--instruction: an Actor at --actor-url is told by its client; leave it")
-    limits = replace(options.limits, keys=_keys(options))
+    limits, rules = options.limits(), options.budgets()
     name = options.name or config.name
     config = within_deadline(config.model_copy(update={"teams": {}, "judge": None}), limits)
     async with AsyncExitStack() as stack:
         if options.actor_url is None:
-            instruction = _instruction(config, options)
+            reader, instruction = _answer_form(config, options)
+            budgets = Budgets(rules, _prices(config, rules), reader)
             sock = bind(options.host, options.port)
             roster = await stack.enter_async_context(open_roster(config, trained, {}))
-            service = Service(TeamBackend(name, roster, instruction), limits)
+            service = Service(TeamBackend(name, roster, instruction, budgets), limits)
             app = service.app()
         else:
             upstream = _upstream(options.actor_url, options, bool(limits.keys))
             stack.push_async_callback(upstream.close)
+            budgets = Budgets(rules, _prices(config, rules, without=ACTOR))
             foreign = config.model_copy(update={"team": with_foreign_actor(team)})
             sock = bind(options.host, options.port)
             seat: dict[str, Engine] = {ACTOR: ScriptedEngine(())}  # nobody: requests bring a Relay
             roster = await stack.enter_async_context(open_roster(foreign, trained, seat))
             model = options.actor_model or config.model_named(team.agents[ACTOR].model).model
-            proxy = ProxyBackend(name, roster, upstream, model)
+            proxy = ProxyBackend(name, roster, upstream, model, budgets)
             service = Service(proxy, limits)
             app = service.app(proxy.routes(service))
         _log_to_stderr(quiet=options.quiet)
@@ -131,14 +174,31 @@ def _keys(options: ServeOptions) -> tuple[str, ...]:
     return keys
 
 
-def _instruction(config: Config, options: ServeOptions) -> str:
-    """How to answer: as in the tasks that the team was made for, unless an option says it."""
+def _prices(config: Config, rules: BudgetRules, without: str = "") -> PriceTable | None:
+    """The prices of the team's models, if money is counted. Who is `without` costs nothing here."""
+    if not rules.counts_money or config.team is None:
+        return None
+    agents = {role: agent for role, agent in config.team.agents.items() if role != without}
+    team = config.team.model_copy(update={"agents": agents})
+    prices = prices_of(config.model_copy(update={"team": team}))
+    if prices is None:
+        return None
+    used = {config.model_named(agent.model).model or agent.model for agent in agents.values()}
+    return replace(prices, models={model: prices.of(model) for model in used})
+
+
+def _answer_form(config: Config, options: ServeOptions) -> tuple[str, str]:
+    """Which grader reads an answer, and how to answer: as in the team's tasks.
+
+    No grader is known to read an answer that is judged, or given as an option says.
+    """
     if options.instruction is not None:
-        return options.instruction
+        return "", options.instruction
     try:
-        return answer_form_of(config)[1]
+        grader, instruction = answer_form_of(config)
     except DataError as error:
         raise ConfigError(f"{error}; or say how to answer with --instruction") from None
+    return grader if grader in GRADERS else "", instruction
 
 
 def _upstream(url: str, options: ServeOptions, keyed: bool) -> Upstream:

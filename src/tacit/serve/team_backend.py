@@ -9,11 +9,14 @@ field that a team cannot honour is refused by name, and the client is told which
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tacit.errors import EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
 from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.budgets import Allowance, Budgets
+from tacit.serve.guard import BudgetGuard
 from tacit.serve.http_error import HttpError
 from tacit.serve.monitoring import log_failure
 from tacit.serve.schema import FINISH, ChatRequest, Json, Messages, chunk, completion, models_json
@@ -37,11 +40,14 @@ INDIFFERENT = {
 
 
 class TeamBackend:
-    def __init__(self, name: str, roster: Roster, instruction: str) -> None:
+    def __init__(
+        self, name: str, roster: Roster, instruction: str, budgets: Budgets | None = None
+    ) -> None:
         """`instruction`: how the answer must be given, as in the team's tasks."""
         self._name = name
         self._roster = roster
         self._instruction = instruction
+        self._budgets = budgets or Budgets()
 
     async def models(self, headers: Mapping[str, str]) -> Json:
         return models_json([self._name])
@@ -56,6 +62,7 @@ class TeamBackend:
         if len(chat.stops) > 16 or any(len(stop) > 1000 for stop in chat.stops):
             told = "`stop` may be at most 16 texts of at most 1,000 characters each"
             raise HttpError(400, told, param="stop")
+        self._budgets.check(chat)
         for messages in chat.prompts:
             check_messages(messages)
         return _ignored(chat)
@@ -65,26 +72,37 @@ class TeamBackend:
         seed = secrets.randbits(63) if chat.fields.seed is None else chat.fields.seed
         asked = [(p, sample) for p in chat.prompts for sample in range(chat.fields.n or 1)]
         choices = [_Choice(chat, emit, index) for index in range(len(asked))]
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._play(question_of(messages), choice, seed, sample))
-                    for choice, (messages, sample) in zip(choices, asked, strict=True)
-                ]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        with self._budgets.opened(chat, len(asked)) as allowance:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(
+                            self._play(
+                                question_of(messages),
+                                choice,
+                                Setting(seed=seed, sample=sample),
+                                allowance,
+                            )
+                        )
+                        for choice, (messages, sample) in zip(choices, asked, strict=True)
+                    ]
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
         calls = [call for task in tasks for call in task.result()]
         body = completion(chat, [(choice.text, choice.finish) for choice in choices], calls)
-        return finished(chat, body, calls, emit)
+        return finished(chat, body, calls, emit, allowance=allowance)
 
-    async def _play(self, question: str, choice: "_Choice", seed: int, sample: int) -> list[Call]:
+    async def _play(
+        self, question: str, choice: "_Choice", setting: Setting, allowance: Allowance
+    ) -> list[Call]:
         task = Task(
             id="serve", question=question, answer="", grader="", instruction=self._instruction
         )
-        setting = Setting(seed=seed, sample=sample, answering=choice.answering())
-        team = self._roster.seat(task, setting)
+        guard = BudgetGuard(allowance, self._budgets.reader)
+        setting = replace(setting, answering=choice.answering(), guard=guard)
+        team = self._roster.seat(task, setting, guard.heard)
         try:
-            message = await self._roster.play(team)
+            message = guard.answer(await self._roster.play(team))
         except PromptTooLong as error:
             code = "context_length_exceeded"
             raise HttpError(400, str(error), param="messages", code=code) from error
@@ -95,6 +113,7 @@ class TeamBackend:
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
             reason = f"the team's topology failed: {error.place}"
             raise HttpError(502, reason, code="team_failed") from error
+        allowance.answered()
         calls, said = team.whole.calls, (message.agent, message.text)
         stops = [call.stop for call in calls if (call.agent, call.text) == said]
         choice.end(message.text, FINISH[stops[-1] if stops else Stop.EOS])

@@ -1,4 +1,4 @@
-"""The Actor's own server, asked over HTTP as the client would have asked it.
+"""Another server, most often the Actor's own, asked over HTTP as the client would have asked it.
 
 Nothing is retried here: the client knows best how patient it is. The server's refusals come back
 with its own status and words; a reply that makes no sense is an HttpError with status 502.
@@ -21,27 +21,39 @@ from tacit.serve.schema import Json, encoded
 from tacit.types import MOST_TOKENS, Stop, Usage
 
 CONNECT_SECONDS = 10.0
-_OF_ONE_HOP = {
+OF_ONE_HOP = {
     "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
     "proxy-authenticate", "proxy-authorization",
 }  # fmt: skip
-_OURS = _OF_ONE_HOP | {"host", "content-length", "authorization", "accept-encoding", "expect"}
+_OURS = OF_ONE_HOP | {"host", "content-length", "authorization", "accept-encoding", "expect"}
 """Request headers that are ours to set."""
 
 
 class Upstream:
-    def __init__(self, url: str, key: str | None, *, pass_keys: bool) -> None:
-        """`key` is shown to the Actor's server; without one, the client's own if `pass_keys`."""
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        pass_keys: bool,
+        name: str = "the Actor",
+        options: tuple[str, str] = ("--actor-url", "--actor-key-env"),
+    ) -> None:
+        """`key` is shown to the server; without one, the client's own if `pass_keys`.
+
+        `name` and `options` are how errors call the server and what it was set with.
+        """
+        self.name = name
         self.url = url.rstrip("/")
         parsed = None
         with suppress(httpx2.InvalidURL):
             parsed = httpx2.URL(self.url)
         if parsed is None or parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ConfigError(f"--actor-url: `{url}` is no URL; write it as https://host/v1")
+            raise ConfigError(f"{options[0]}: `{url}` is no URL; write it as https://host/v1")
         if "@" in self.url or "?" in self.url:
             raise ConfigError(
-                "--actor-url: an address is no place for a key, since it is shown; write it as "
-                "https://host/v1 and name the key's environment variable with --actor-key-env"
+                f"{options[0]}: an address is no place for a key, since it is shown; write it as "
+                f"https://host/v1 and name the key's environment variable with {options[1]}"
             )
         self._key = key
         self._pass_keys = pass_keys
@@ -52,12 +64,12 @@ class Upstream:
 
     async def ask(self, body: Json, headers: Mapping[str, str]) -> Json:
         """A whole completion."""
-        async with self._asked("POST", "chat/completions", headers, encoded(body)) as reply:
+        async with self.asked("POST", "chat/completions", headers, encoded(body)) as reply:
             return _object(await reply.aread())
 
     async def stream(self, body: Json, headers: Mapping[str, str]) -> AsyncIterator[Json]:
         """The chunks of a stream; a server that does not stream yields its whole completion."""
-        async with self._asked("POST", "chat/completions", headers, encoded(body)) as reply:
+        async with self.asked("POST", "chat/completions", headers, encoded(body)) as reply:
             if "event-stream" not in reply.headers.get("content-type", ""):
                 yield _object(await reply.aread())
                 return
@@ -70,7 +82,7 @@ class Upstream:
             raise failed("the Actor's stream broke off")
 
     async def models(self, headers: Mapping[str, str]) -> Json:
-        async with self._asked("GET", "models", headers) as reply:
+        async with self.asked("GET", "models", headers) as reply:
             listed = _object(await reply.aread())
         models = listed.get("data", [])
         if not isinstance(models, list) or not all(
@@ -84,15 +96,15 @@ class Upstream:
         self, path: str, headers: Mapping[str, str], body: bytes
     ) -> AsyncIterator[StreamingResponse]:
         """The reply to any other request, to be passed on as it comes, refusals included."""
-        async with self._asked("POST", path, headers, body, refusals=True) as reply:
-            kept = {k: v for k, v in reply.headers.items() if k.lower() not in _OF_ONE_HOP}
+        async with self.asked("POST", path, headers, body, refusals=True) as reply:
+            kept = {k: v for k, v in reply.headers.items() if k.lower() not in OF_ONE_HOP}
             yield StreamingResponse(reply.aiter_raw(), reply.status_code, kept)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     @asynccontextmanager
-    async def _asked(
+    async def asked(
         self,
         method: str,
         path: str,
@@ -114,7 +126,7 @@ class Upstream:
                     raise await _refusal(reply)
                 yield reply
         except httpx2.RequestError as error:
-            raise failed(f"the Actor cannot be asked ({type(error).__name__})") from error
+            raise failed(f"{self.name} cannot be asked ({type(error).__name__})") from error
 
 
 def failed(sentence: str, said: Any = None) -> HttpError:

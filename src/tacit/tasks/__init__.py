@@ -43,6 +43,7 @@ BENCHMARKS: dict[str, str] = {
 GENERATED: dict[str, str] = {
     "arithmetic": "tacit.tasks.arithmetic:load",
     "arithmetic_notes": "tacit.tasks.arithmetic:load_notes",
+    "clues": "tacit.benchmarks.clues:load",
 }
 """Tasks made by a rule: a function that takes `split`, `count` and options of its own."""
 

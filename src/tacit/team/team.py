@@ -118,6 +118,27 @@ class Answering:
     """Called with the pieces of the answer as they are generated."""
 
 
+class Guard:
+    """Says who may speak and how long. This one lets everybody; a server's budget is stricter."""
+
+    def most_tokens(
+        self, seat: "Seat", *, answers: bool, final: bool, foreign: bool = False
+    ) -> int:
+        """The longest next message; 0: the agent is not asked, and its last answer stands.
+
+        `answers`: it may become the team's answer. `foreign`: its prompt was written elsewhere, so
+        that no earlier answer can stand for it.
+        """
+        return seat.agent.config.max_tokens
+
+    def over(self) -> bool:
+        """True if agents must come to an end: they may call no more tools."""
+        return False
+
+
+FREE = Guard()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """How one episode is played: its seed, and how trained agents sample and choose."""
@@ -136,6 +157,7 @@ class Setting:
     recorded: tuple[Call, ...] = ()
     """An earlier play's calls: whoever is asked the same again gives the same reply, at no cost."""
     answering: Answering = Answering()
+    guard: Guard = FREE
 
 
 class Team:
@@ -176,6 +198,12 @@ class Team:
 
     def has(self, role: str) -> bool:
         return bool(self.all(role))
+
+    @property
+    def heard(self) -> list[Call]:
+        """The calls that whoever speaks now comes after: its branch's, and all joined ones."""
+        here = _BRANCH.get()
+        return self.whole.calls + (here.calls if here is not self.whole else [])
 
     async def together(self, *asks: Coroutine[None, None, Message]) -> list[Message]:
         """Ask several agents at once; the slowest chain of calls is the critical path."""
@@ -284,6 +312,9 @@ class Seat:
         unasked = self._left_out(round) or self.team.over
         if unasked and (instead := self._instead(part, final)):
             return instead
+        answers = final or part not in HELPING_PARTS
+        if not (most := setting.guard.most_tokens(self, answers=answers, final=final)):
+            return self._instead(part, final) or Message(agent.name, silent=True)
         prompt = partial(
             build,
             part,
@@ -298,7 +329,7 @@ class Seat:
         private = {"view": _messages(view or None)}
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         messages = prompt(question, quoted | private)
-        asked = setting.answering if final else Answering()
+        asked = _at_most(most, setting.answering if final else Answering())
         try:
             said = await self._say(messages, number, asked, part, round, tools, allowed=allowed)
         except PromptTooLong as error:
@@ -319,7 +350,11 @@ class Seat:
             return Message(agent.name, silent=True)
         if agent.may_be_silent:
             messages = tell_of_silence(messages)
-        asked, allowed = Answering(max_tokens=max_tokens), agent.may_be_silent
+        allowed, guard = agent.may_be_silent, self.team.setting.guard
+        most = guard.most_tokens(self, answers=not allowed, final=not allowed, foreign=True)
+        if not most:
+            return Message(agent.name, silent=True)
+        asked = _at_most(most, Answering(max_tokens=max_tokens))
         try:
             return await self._say(messages, number, asked, agent.part, 0, {}, allowed=allowed)
         except PromptTooLong as error:
@@ -400,6 +435,8 @@ class Seat:
 
     @property
     def _calls_left(self) -> int:
+        if self.team.setting.guard.over():
+            return 0
         called = _BRANCH.get().tool_calls[self.agent.name]
         return self.agent.config.max_tool_calls - called
 
@@ -580,6 +617,10 @@ def _heard(
             return True, None
     said = without_marker(text)
     return False, None if said != text and not said else said
+
+
+def _at_most(tokens: int, asked: Answering) -> Answering:
+    return replace(asked, max_tokens=min(tokens, asked.max_tokens or tokens))
 
 
 def _messages(said: Said) -> Sequence[Message]:

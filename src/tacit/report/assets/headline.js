@@ -73,6 +73,7 @@ function oneRun(run) {
       ),
     );
   else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
+  else if (run.overview.audit) parts.push(h("h1", { class: "claim" }, auditClaim(run.overview.audit)));
   else
     parts.push(
       h("h1", { class: "claim" }, "No evaluation yet"),

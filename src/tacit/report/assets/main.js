@@ -65,7 +65,9 @@ function draw() {
   document.title = runs.length === 1 ? `${oneLine(runs[0].label)} · Tacit` : "Tacit";
   for (const [place, part] of [
     ["headline", drawHeadline],
+    ["audits", drawAudits],
     ["frontier-chart", drawFrontier],
+    ["search-table", drawSearch],
     ["curves-missing", drawCurves],
     ["flows", drawTalk],
     ["settings", drawDetails],

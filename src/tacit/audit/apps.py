@@ -1,0 +1,196 @@
+"""Audits of other people's apps, from what `tacit record` or OpenTelemetry kept of them.
+
+A recording alone tells where tokens go. What an agent is worth needs the app itself: it is run
+again on the tasks it was recorded with, and whatever that agent is asked is answered with silence,
+or with a neutral sentence. Calls before that point are answered from the recording.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tacit.audit.auditing import Audit
+from tacit.config import Config, Cut
+from tacit.economy.ledger import PriceTable, load_prices
+from tacit.errors import ConfigError, GradingError
+from tacit.external.reading import ABOUT, Recording, read_recording
+from tacit.external.replay import Change, Mute, Replays, replaying
+from tacit.grading import grade
+from tacit.run.folder import RunFolder
+from tacit.tasks import load_tasks
+from tacit.traffic.audit_traffic import audit_traffic
+from tacit.traffic.spans import load_spans
+from tacit.types import Episode, Task
+
+FILE = "audit.json"
+AT_ONCE = 8
+"""Runs of the app side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    """How an app is run again."""
+
+    program: str | None = None
+    """`module:function`, called with a base URL and a task; returns the answer as text."""
+    tasks: str | None = None
+    """The task set or `.jsonl` file it was recorded with."""
+    split: str = "test"
+    instead: str = ""
+    """What is said in the place of an agent that is left out."""
+    to: str | None = None
+    """The server to ask; default the one that was recorded."""
+    key: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class AppPlayer:
+    """Recorded episodes, and runs of the app without one of its agents."""
+
+    replays: Replays
+    run: RunFolder
+    program: str
+    instead: str
+    recorded: Mapping[str, Episode]
+    """Task id → its recorded episode; `task_id` there is the episode's own name."""
+    listen: Callable[[str, int], Callable[[Episode], None]]
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def play(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        without: frozenset[Cut] = frozenset(),
+        recorded: Mapping[tuple[str, int], Episode] | None = None,
+    ) -> list[Episode]:
+        if not without:
+            return [replace(self.recorded[task.id], task_id=task.id) for task in tasks]
+        (cut,) = without
+        self.run.mend(f"episodes/{name}.jsonl")
+        have = {one.task_id: one for one in self.run.episodes(name) if one.grade}
+        heard = self.listen(name, len(tasks))
+        for one in have.values():
+            heard(one)
+
+        async def once(task: Task) -> None:
+            episode = await self._run(task, Mute(str(cut.agent), self.instead))
+            self.run.append_episode(name, episode)
+            have[task.id] = episode
+            heard(episode)
+
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                if task.id not in have:
+                    group.create_task(once(task))
+        return [have[task.id] for task in tasks]
+
+    async def again(
+        self, task: Task, episode: Episode, call: int, without: Cut, times: int
+    ) -> list[tuple[Episode, Episode]]:
+        """Without the message only: with it, the recording is all there is."""
+        change = Change(call, self.instead)
+        plays = await asyncio.gather(*(self._run(task, change) for _ in range(times)))
+        return [(episode, play) for play in plays]
+
+    async def _run(self, task: Task, change: Change | Mute) -> Episode:
+        name = self.recorded[task.id].task_id
+        async with self._places:
+            played = await self.replays.run(self.program, task, name, change)
+        graded, error = None, played.error
+        if error is None:
+            try:
+                graded = await grade(task, played.answer)
+            except GradingError as failure:
+                error = str(failure)
+        return Episode(
+            task_id=task.id,
+            sample=0,
+            level=task.level,
+            calls=played.calls,
+            answer=played.answer,
+            grade=graded,
+            error=error,
+            seconds=sum(one.seconds for one in played.calls),
+        )
+
+
+def audit_spans(path: Path, prices: PriceTable | None) -> dict[str, Any]:
+    """The audit of a file of OpenTelemetry spans: for reading only."""
+    return _traffic(path.stem, load_spans(path), prices, ())
+
+
+def is_recording(path: Path) -> bool:
+    return (path / ABOUT).exists()
+
+
+async def audit_recording(
+    folder: Path,
+    config: Config,
+    options: AppOptions,
+    listen: Callable[[str, int], Callable[[Episode], None]],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Audit a recording; with a program, also what each agent is worth."""
+    recording = read_recording(folder)
+    prices = load_prices(config.prices) if config.prices else None
+    result = _traffic(folder.name, recording.episodes, prices, recording.notes)
+    run = RunFolder(folder)
+    if options.program is None:
+        say("a recording tells what talk costs; what it is worth needs --program and --tasks")
+    else:
+        tasks, episodes = _graded(recording, options)
+        async with replaying(folder, to=options.to, key=options.key) as replays:
+            player = AppPlayer(
+                replays=replays,
+                run=run,
+                program=options.program,
+                instead=options.instead,
+                recorded=episodes,
+                listen=listen,
+            )
+            settings = config.audit.model_copy(update={"edges": False, "rounds": False})
+            audit = Audit(
+                player=player,
+                tasks=tasks,
+                settings=settings,
+                confidence=config.evaluation.confidence,
+                prices=prices,
+                samples=True,
+                say=say,
+            )
+            await audit.run()
+            result |= audit.to_json(await audit.telling())
+    run.write_json(FILE, result)
+    return result | {"folder": str(folder)}
+
+
+def _traffic(
+    name: str, episodes: Sequence[Episode], prices: PriceTable | None, notes: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "currency": prices.currency if prices else None,
+        "notes": list(notes),
+        "traffic": asdict(audit_traffic(episodes, prices)),
+    }
+
+
+def _graded(recording: Recording, options: AppOptions) -> tuple[list[Task], dict[str, Episode]]:
+    """The tasks that were recorded to their end, and their episodes."""
+    if options.tasks is None:
+        raise ConfigError("--program needs --tasks: those that the app was recorded with")
+    graded = {one.task_id: one for one in recording.episodes if one.grade}
+    found = {}
+    tasks = load_tasks(options.tasks, split=options.split)
+    for task in tasks:
+        again = [name for name in graded if name == task.id or name.startswith(f"{task.id} (")]
+        if again:
+            found[task.id] = graded[again[-1]]
+    if not found:
+        raise ConfigError(
+            "the recording holds no graded episode of these tasks: record the app with "
+            "`tacit record --to URL --program module:function --tasks …`"
+        )
+    return [task for task in tasks if task.id in found], found

@@ -1,0 +1,1 @@
+"""The same run on a Ray cluster (extra `ray`)."""

@@ -1,0 +1,250 @@
+"""Runs an app again as it was recorded, with one message changed: what would have happened then?
+
+    async with replaying("runs/recorded") as replays:
+        change = Change(2, "")                    # the third message of the episode is not said
+        played = await replays.run("my_app:solve", task, "episode 1", change)
+        played.answer, played.spent
+
+Requests that equal a recorded one are answered from the recording at no cost. All others are asked
+of the server, and are kept in `replays.jsonl`. An app whose prompts hold the time, or anything else
+that changes by itself, cannot be replayed: every call is then real.
+"""
+
+import contextlib
+import json
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import ConfigError, EngineError
+from tacit.external.answers import local_reply, spoken
+from tacit.external.calls import CallLog, Record, record_of, without_keys
+from tacit.external.loopback import Loopback
+from tacit.external.passing import Exchange, Local, PassThrough
+from tacit.external.program import answer_of
+from tacit.external.reading import Recording, about, calls_of, read_recording, speaks
+from tacit.external.wire import GENERATING, parsed, said_of
+from tacit.registry import did_you_mean
+from tacit.run.folder import RunFolder
+from tacit.serve.http_error import HttpError
+from tacit.serve.upstream import Upstream
+from tacit.types import Call, Task, Usage
+
+REPLAYS = "replays.jsonl"
+ASIDE = ("metadata", "prompt_cache_key", "safety_identifier", "store", "user")
+"""Fields of a request that do not reach the model, and may differ from run to run."""
+
+
+class Source(StrEnum):
+    """Where an answer came from."""
+
+    RECORDED = "recorded"
+    CHANGED = "changed"
+    REAL = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one message of an episode is replaced by.
+
+    Example: Change(0, "I have nothing to add.")
+    """
+
+    index: int
+    """Into the recorded episode's `calls`."""
+    text: str = ""
+    """Empty is silence: an empty answer that calls no tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """What every message of an agent is replaced by."""
+
+    agent: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """One run of the app."""
+
+    answer: str
+    """What the app returned; empty if it failed."""
+    error: str | None
+    """Why it failed, in a sentence."""
+    calls: tuple[Call, ...]
+    """In order of their start. Of recorded ones, `reused` is True."""
+    sources: tuple[Source, ...]
+    """Of each call."""
+    changed: bool
+    """Whether the app came to the message in question."""
+    failed: int
+    """Real calls without a complete answer, which are not among `calls`."""
+    uncounted: int
+    """Real calls whose server told no usage, so that `spent` is too low."""
+
+    def made(self, source: Source) -> tuple[Call, ...]:
+        pairs = zip(self.calls, self.sources, strict=True)
+        return tuple(call for call, one in pairs if one is source)
+
+    @property
+    def spent(self) -> Usage:
+        """What the server was really asked for."""
+        return sum((call.usage for call in self.made(Source.REAL)), Usage())
+
+
+class Replays:
+    """Runs apps against one recording; several at once, if the caller likes."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.loopback: Loopback | None = None
+        self._sessions: dict[str, _Session] = {}
+
+    async def run(
+        self,
+        program: str,
+        task: Task,
+        episode: str,
+        change: Change | Mute | None = None,
+        *,
+        seconds: float = 600.0,
+    ) -> Replayed:
+        """Run `program` (`module:function`) on the task that it had in the recorded episode.
+
+        Without a change it only shows whether the app does the same again.
+        """
+        assert self.loopback is not None
+        session = _Session(self.recording, episode, change)
+        name = secrets.token_urlsafe(16)
+        self._sessions[name] = session
+        answer, error = "", None
+        try:
+            answer = await answer_of(program, self.loopback.url(name), task, seconds)
+        except EngineError as failure:
+            error = str(failure)
+        finally:
+            del self._sessions[name]
+        return session.result(answer, error)
+
+    def answer(self, exchange: Exchange) -> Local | None:
+        """The answer to give here; None if the server must be asked."""
+        if exchange.place not in self._sessions:
+            raise HttpError(404, "no such episode is being replayed", code="episode_over")
+        return self._sessions[exchange.place].answer(exchange)
+
+    def keep(self, exchange: Exchange) -> Record | None:
+        """Note what was asked; returns the record of what the server answered."""
+        if session := self._sessions.get(exchange.place):
+            return session.keep(exchange)
+        return record_of(exchange) if exchange.reply else None  # an app that took too long
+
+
+class _Session:
+    """One run: what is still to be answered from the recording, and what was asked."""
+
+    def __init__(self, recording: Recording, episode: str, change: Change | Mute | None) -> None:
+        known = recording.records
+        if episode not in known:
+            hint = did_you_mean(episode, known)
+            raise ConfigError(f"no episode `{episode}` was recorded: {hint}")
+        calls = [record for record in known[episode] if speaks(record)]
+        one = change if isinstance(change, Change) else None
+        if one and not 0 <= one.index < len(calls):
+            raise ConfigError(f"`{episode}` has {len(calls)} messages, and none at {one.index}")
+        self._episode = episode
+        self._agents = recording.agents.copy()
+        self._text = change.text if change else ""
+        self._in_question = calls[one.index] if one else None
+        self._muted = change.agent if isinstance(change, Mute) else None
+        self._waiting: dict[str, deque[Record]] = {}
+        for record in known[episode]:
+            asked = _identity(record.role, record.path, record.request)
+            self._waiting.setdefault(asked, deque()).append(record)
+        self._keys: dict[str | None, str | None] = {}
+        """This run's label of an API key → the recording's, as learned from equal requests."""
+        self._done: list[tuple[Record, Source]] = []
+
+    def answer(self, exchange: Exchange) -> Local | None:
+        """The n-th equal request has the n-th recorded answer; None if there is none."""
+        request = without_keys(parsed(exchange.body))
+        waiting = self._waiting.get(_identity(exchange.role, exchange.path, request))
+        record = waiting.popleft() if waiting else None
+        if record:
+            self._keys[exchange.key] = record.key
+        asked = request if isinstance(request, dict) else {}
+        if (record and record is self._in_question) or self._is_muted(exchange):
+            reply = spoken(exchange.path, asked, self._text)
+            return local_reply(exchange.path, asked, reply, Source.CHANGED)
+        if record is None:
+            return None
+        return local_reply(record.path, asked, record.response, Source.RECORDED)
+
+    def _is_muted(self, exchange: Exchange) -> bool:
+        if self._muted is None or exchange.path not in GENERATING or exchange.method != "POST":
+            return False
+        asked = replace(record_of(exchange), key=self._keys.get(exchange.key))
+        return isinstance(asked.request, dict) and self._agents.name(asked) == self._muted
+
+    def keep(self, exchange: Exchange) -> Record | None:
+        source = Source(exchange.source or Source.REAL)
+        record = record_of(exchange)
+        record = replace(record, episode=self._episode, key=self._keys.get(record.key))
+        self._done.append((record, source))
+        return record if source is Source.REAL else None
+
+    def result(self, answer: str, error: str | None) -> Replayed:
+        ordered = sorted(self._done, key=lambda one: one[0].start)
+        good = [(one, source) for one, source in ordered if speaks(one) and not one.failed]
+        real = [one for one, source in ordered if source is Source.REAL]
+        heard = [one for one, source in good if source is Source.REAL]
+        calls = calls_of([one for one, _ in good], self._agents)
+        return Replayed(
+            answer=answer,
+            error=error,
+            calls=tuple(
+                replace(call, reused=source is Source.RECORDED)
+                for call, (_, source) in zip(calls, good, strict=True)
+            ),
+            sources=tuple(source for _, source in good),
+            changed=any(source is Source.CHANGED for _, source in ordered),
+            failed=sum(one.failed for one in real),
+            uncounted=sum(said_of(one.path, one.response).usage is None for one in heard),
+        )
+
+
+def _identity(role: str | None, path: str, request: Any) -> str:
+    """Equal for two requests that ask the same agent the same."""
+    if isinstance(request, dict):
+        request = {name: value for name, value in request.items() if name not in ASIDE}
+    return json.dumps([role, path, request], sort_keys=True)
+
+
+@contextlib.asynccontextmanager
+async def replaying(
+    folder: str | Path, *, to: str | None = None, key: str | None = None
+) -> AsyncIterator[Replays]:
+    """Open a recording for replays. Real calls go to the server that was recorded, or to `to`.
+
+    `key` is shown to that server; without one the app shows its own.
+    """
+    recording, url = read_recording(folder), to or about(Path(folder))["to"]
+    upstream = Upstream(url, key, pass_keys=True, name="the server", options=("to", "key"))
+    replays = Replays(recording)
+    log = CallLog(RunFolder(folder), REPLAYS, [key] if key else [])
+
+    def keep(exchange: Exchange) -> None:
+        if record := replays.keep(exchange):
+            log.append(record, exchange.secret)
+
+    app = PassThrough(upstream, keep, keys=log.keys, local=replays.answer)
+    replays.loopback = Loopback(app, app)
+    try:
+        yield replays
+    finally:
+        await replays.loopback.close()
+        await upstream.close()

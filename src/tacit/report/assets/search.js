@@ -1,0 +1,135 @@
+"use strict";
+// A search: accuracy against cost of every candidate, how far each got, and why it was dropped.
+
+function drawSearch(runs) {
+  const run = runs.find((one) => one.overview.search);
+  byId("search").hidden = !run;
+  if (!run) return;
+  const search = run.overview.search,
+    played = search.entries.filter((one) => one.accuracy);
+  byId("search-lead").textContent = searchWords(search);
+  fill(byId("search-table"), searchTable(search, played));
+  const chart = byId("search-chart");
+  whenSeen(chart, () =>
+    Plotly.react(chart, searchTraces(search, played), searchLayout(search), PLOT).then(() =>
+      describe(
+        chart,
+        `Accuracy against ${search.unit} an episode of ${plural(played.length, "candidate")}.`,
+      ),
+    ),
+  );
+}
+
+function searchWords(search) {
+  const { spend } = search,
+    spent =
+      spend.search == null
+        ? ""
+        : ` It took ${whole(Math.round(spend.search))} of ${whole(search.budget)} ${search.unit}; the first pool on all tasks would have taken ${whole(Math.round(spend.first_pool))}.`;
+  const ended = search.winner
+    ? `Winner: ${oneLine(search.winner)}; ${oneLine(search.stopped)}.`
+    : "The search has not ended.";
+  return `${plural(search.entries.length, "candidate")} on the same tasks, fewer from rung to rung. ${ended}${spent} These are the tasks that it chose by; the results above are on others.`;
+}
+
+const lastRung = (search) => Math.max(1, ...search.entries.map((one) => one.rung ?? 0));
+
+// One trace for each rung, so that colours say how far a candidate got.
+function searchTraces(search, played) {
+  const rungs = [...Array(lastRung(search) + 1).keys()];
+  return rungs.map((rung) => {
+    const some = played.filter((one) => one.rung === rung),
+      hue = rung === rungs.at(-1) ? colour(0) : css("--soft");
+    return {
+      x: some.map((one) => one.cost),
+      y: some.map((one) => 100 * one.accuracy.mean),
+      mode: "markers",
+      cliponaxis: false,
+      error_y: {
+        type: "data",
+        symmetric: false,
+        array: some.map((one) => 100 * (one.accuracy.high - one.accuracy.mean)),
+        arrayminus: some.map((one) => 100 * (one.accuracy.mean - one.accuracy.low)),
+        color: hue,
+        thickness: 1,
+        width: 4,
+      },
+      marker: {
+        color: some.map((one) => (one.name === search.winner ? hue : css("--panel"))),
+        line: { color: hue, width: 2 },
+        size: 6 + 2 * rung,
+        symbol: "diamond",
+      },
+      hovertemplate: some.map(
+        (one) =>
+          `<b>${label(one.name)}</b><br>${points(one.accuracy.mean)} % [${points(one.accuracy.low)}, ${points(one.accuracy.high)}] on ${plural(one.tasks, "task")}<br>${short(one.cost)} ${label(search.unit)}<br>${label(fateOf(search, one))}<extra></extra>`,
+      ),
+    };
+  });
+}
+
+const searchLayout = (search) =>
+  layoutOf({
+    hovermode: "closest",
+    margin: { l: 52, r: 18, t: 18, b: 46 },
+    xaxis: {
+      title: { text: `${label(search.unit)} an episode; larger marks got further`, standoff: 8 },
+      type: "log",
+    },
+    yaxis: { title: { text: "accuracy, %", standoff: 8 }, range: [-4, 106] },
+  });
+
+function fateOf(search, one) {
+  if (one.name === search.winner) return "winner";
+  return one.dropped ? `rung ${one.rung}: ${oneLine(one.dropped)}` : `rung ${one.rung}`;
+}
+
+function searchTable(search, played) {
+  const order = [...played].sort(
+    (a, b) =>
+      (b.name === search.winner) - (a.name === search.winner) ||
+      b.tasks - a.tasks ||
+      b.accuracy.mean - a.accuracy.mean,
+  );
+  const header = ["candidate", "tasks", "accuracy, 95 % interval", "said", "read", "cost", "out"];
+  return h(
+    "div",
+    { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Candidates" },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          header.map((text) => h("th", { scope: "col" }, text)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        order.map((one) =>
+          h(
+            "tr",
+            {},
+            h(
+              "td",
+              { title: one.edit ? `${oneLine(one.parent)}: ${oneLine(one.edit)}` : null },
+              oneLine(one.name),
+            ),
+            [
+              whole(one.tasks),
+              `${points(one.accuracy.mean)}  [${points(one.accuracy.low)}, ${points(one.accuracy.high)}]`,
+              fixed(one.generated),
+              fixed(one.read, 0),
+              short(one.cost),
+              fateOf(search, one),
+            ].map((text) => h("td", {}, text)),
+          ),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,1 @@
+"""Finds a good team under a budget: candidates, edits, successive halving, a check, training."""
