@@ -41,6 +41,7 @@ def test_json_has_the_same_numbers() -> None:
     assert set(tree["memory_gib"]) > {"weights", "activations", "logits"}
 
 
+@pytest.mark.slow
 def test_it_loads_no_torch() -> None:
     program = (
         "import sys; from tacit.cli import app; "
