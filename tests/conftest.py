@@ -16,7 +16,8 @@ SLOW = (
     "api/test_faults", "benchmarks", "cli/test_cli", "cli/test_training", "docs/test_serving",
     "docs/test_your_own_team",
     "examples", "experiments/test_variations", "external", "helpers", "learn/test_api_actor",
-    "learn/test_learning", "learn/test_private_notes", "learn/test_run", "learn/test_tools", "plan",
+    "learn/test_learning", "learn/test_private_notes", "learn/test_run", "learn/test_tools",
+    "plan/test_dry_run",
     "report/test_page", "run/test_folder", "sandbox/test_grader", "search/test_searching", "serve",
 )  # fmt: skip
 """Where tests train, serve or start programs: left out by `make quick`."""

@@ -133,6 +133,43 @@ def train(
 
 
 @app.command()
+def plan(
+    source: Source,
+    overrides: Overrides = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Size of the Actor's model: 70B, a folder, a config.json.")
+    ] = None,
+    size: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL=SIZE", help="The same of any model.")
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="H200, B200, H100, A100, A100-40, L40S, L4.")] = "H200",
+    gpus_per_node: Annotated[int, typer.Option(min=1)] = 1,
+    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    network: Annotated[float, typer.Option(min=0.1, help="Gbit/s between nodes.")] = 400.0,
+    gpu_price: Annotated[
+        float | None, typer.Option(min=0, help="Money for one GPU for an hour.")
+    ] = None,
+    fill: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Mean answer over max_tokens.")
+    ] = 0.7,
+    question_tokens: Annotated[int, typer.Option(min=1, help="Of a task's question.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Say what training will take: memory, time, money, bottleneck. Loads no model."""
+    ring = _ring("plan")
+    site = ring.Site(
+        card=ring.find_card(gpu),
+        gpus_per_node=gpus_per_node,
+        nodes=nodes,
+        network_per_s=network * 1e9 / 8,
+        gpu_price=gpu_price,
+        question=question_tokens,
+        fill=fill,
+    )
+    ring.run_plan(source, overrides or (), site, actor=actor, sizes=size or (), as_json=as_json)
+
+
+@app.command()
 def search(
     source: Source,
     overrides: Overrides = None,
@@ -431,7 +468,8 @@ def init(
 
 
 RINGS = {
-    "plan": "tacit.plan.dry_run",
+    "plan": "tacit.plan.command",
+    "dry_run": "tacit.plan.dry_run",
     "audit": "tacit.audit.command",
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
@@ -455,7 +493,7 @@ def _serving_ring(name: str) -> Any:
 
 
 def _dry_run(config: Any, *, training: bool = False, **options: Any) -> None:
-    _await(_ring("plan").dry_run(config, training=training, **options))
+    _await(_ring("dry_run").dry_run(config, training=training, **options))
 
 
 class _Stopped(Exception):

@@ -1,1 +1,1 @@
-"""What a run will take, before it is run: tokens, money and time from a small sample."""
+"""What a run will take, before it is run: by a small sample, or by arithmetic alone."""

@@ -22,7 +22,7 @@ from tacit.config import Config, Cut, TrainConfig
 from tacit.errors import ConfigError
 from tacit.grading import Grader
 from tacit.grading.judge import Judge
-from tacit.plan.forecast import Forecast, Part, forecast, talk_left
+from tacit.plan.forecast import Forecast, Part, duration, forecast, talk_left
 from tacit.rollout.play import Cap, Job, play_all
 from tacit.run.folder import SPEAKING, WITHOUT, RunFolder
 from tacit.run.opening import (
@@ -242,7 +242,7 @@ def _show(config: Config, found: Forecast, left: float, spending: Spending) -> N
     shares = ", ".join(f"{name} {tokens / found.tokens:.0%}" for name, tokens in biggest if tokens)
     lines = [
         f"{found.tokens:,.0f} tokens, give or take {found.unsure:.0%} ({shares})",
-        f"about {_duration(found.seconds)}, as fast as this machine was just now",
+        f"about {duration(found.seconds)}, as fast as this machine was just now",
         f"from a sample of {found.sample_episodes} episodes and {found.sample_tokens:,} tokens",
     ]
     if found.money is not None and prices:
@@ -260,13 +260,6 @@ def _show(config: Config, found: Forecast, left: float, spending: Spending) -> N
 
 def _within(left: float, found: Forecast) -> bool:
     return found.money is None or found.money <= left
-
-
-def _duration(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
-    if hours >= 2:
-        return f"{hours:.0f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{seconds:.0f} seconds"
 
 
 @contextmanager

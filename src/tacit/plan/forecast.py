@@ -171,3 +171,11 @@ def _spread(episodes: Sequence[Episode], times: float) -> float:
     if len(episodes) < 2:
         return 0.0
     return variance(e.usage.total for e in episodes) * len(episodes) * times**2
+
+
+def duration(seconds: float) -> str:
+    """In words, roughly."""
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 2:
+        return f"{hours:.0f} hours"
+    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{seconds:.0f} seconds"
