@@ -61,7 +61,7 @@ CARDS = {
             flops_per_s=312e12,
             link_per_s=300e9,
         ),
-        Card(name="L40S", memory_gib=48, bytes_per_s=864e9, flops_per_s=366.5e12, link_per_s=32e9),
+        Card(name="L40S", memory_gib=48, bytes_per_s=864e9, flops_per_s=362e12, link_per_s=32e9),
         Card(name="L4", memory_gib=24, bytes_per_s=300e9, flops_per_s=121e12, link_per_s=32e9),
     )
 }
