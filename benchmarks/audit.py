@@ -42,7 +42,7 @@ async def needed_alike(audit: Audit) -> int:
         await audit._with_all(size)
         for target in audit.targets:
             await audit._without(target, size)
-        if not unsettled(audit.worth, audit.confidence, SETTINGS.margin):
+        if not unsettled(audit.worth, audit.strict, SETTINGS.margin):
             return size
     return TASKS
 

@@ -2,17 +2,25 @@
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from tacit.audit.auditing import Audit, paid, rungs_of
 from tacit.audit.playing import TeamPlayer
-from tacit.audit.targets import targets_of
-from tacit.audit.worth import adjusted
-from tacit.config import AuditConfig, Config
+from tacit.audit.targets import Target, targets_of
+from tacit.audit.worth import Worth, adjusted, unsettled
+from tacit.config import AuditConfig, Config, Cut
 from tacit.engine.base import Request
+from tacit.errors import ConfigError, SpendCap
+from tacit.evaluation.statistics import Estimate
 from tacit.run.folder import RunFolder
 from tacit.team.roster import Roster
-from tacit.types import Task
+from tacit.team.team import Team
+from tacit.types import Message, Task
 from tests.helpers.planted import roster, tasks_of
 from tests.helpers.scripted_teams import TASK, play, scripted
 
@@ -28,7 +36,7 @@ def audit_of(folder: Path, team: Roster, tasks: list[Task], **settings: object) 
 async def test_who_answers_alone_stays_and_an_only_reader_is_no_part_of_its_own() -> None:
     team = scripted("hint_actor", {"hinter": ["use 17"], "actor": ["42"]})
     names = [target.name for target in targets_of([await play(team)], ALL)]
-    assert names == ["hinter", "round 0", "round 1"]
+    assert names == ["hinter"], "round 0 is the hinter's, round 1 the actor's, who must answer"
 
 
 async def test_all_of_a_debate_can_be_left_out_one_at_a_time() -> None:
@@ -69,6 +77,9 @@ async def test_an_audit_stops_before_it_spends_too_much(tmp_path: Path) -> None:
     await held.run()
     assert held.spent() <= 6000 < free.spent()
     assert "audit.tokens=6,000" in held.ended and free.ended
+    little = audit_of(tmp_path / "little", roster(), tasks_of(0, 256), tokens=10)
+    with pytest.raises(ConfigError, match=r"audit\.tokens=10 is too little"):
+        await little.run()
 
 
 async def test_a_second_start_plays_nothing_and_finds_the_same(tmp_path: Path) -> None:
@@ -106,8 +117,12 @@ async def test_messages_that_mattered_by_luck_are_not_shown(tmp_path: Path) -> N
     await audit.run()
     once = await audit.telling()
     assert {one.value for one in once} == {1.0, -1.0}
-    audit.samples = True
-    assert all(abs(one.value) < 0.5 for one in await audit.telling())
+    audit.samples, before = True, audit.spent()
+    sure = await audit.telling()
+    assert sure and all(abs(one.value) < 0.5 for one in sure)
+    spent, asked = audit.spent(), next(counted)
+    assert [one.value for one in await audit.telling()] == [one.value for one in sure]
+    assert next(counted) == asked + 1 and audit.spent() == spent > before, "kept, and counted"
 
 
 async def test_an_agent_that_must_answer_is_no_part(tmp_path: Path) -> None:
@@ -124,3 +139,61 @@ async def test_agents_take_turns_among_the_messages_to_read(tmp_path: Path) -> N
     found = await audit.telling()
     helped = {one.said.agent for one in found if one.value > 0}
     assert {"vital", "sometimes"} <= helped and len(found) == 6
+
+
+async def fragile(task: Task, team: Team) -> Message:
+    """Breaks if the planner says nothing."""
+    plan, cheer = await team.planner.ask(task.question), await team.cheer.ask(task.question)
+    said = [Message("", str(int(plan.text.split()[0]))), cheer]
+    return await team.actor.ask(task.question, messages=said, round=1, final=True)
+
+
+async def test_a_part_that_cannot_be_left_out_is_named_and_the_rest_goes_on(
+    tmp_path: Path,
+) -> None:
+    scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "42"}}
+    audit = audit_of(tmp_path, scripted(f"{__name__}:fragile", scripts), tasks_of(0, 12))
+    said: list[str] = []
+    audit.say = said.append
+    await audit.run()
+    assert "cheer" in audit.worth and "planner" not in audit.worth
+    assert said[0].startswith("planner cannot be left out: no episode succeeded")
+
+
+async def test_what_was_paid_for_is_shown_when_the_cap_is_reached(tmp_path: Path) -> None:
+    audit = audit_of(tmp_path, roster(), tasks_of(0, 64), rounds=False, edges=False)
+    play, rungs = audit.player.play, []
+
+    async def capped(name: str, tasks: Any, *more: Any) -> Any:
+        rungs.append(len(tasks))
+        if len(tasks) > 16:
+            raise SpendCap("the spend cap is reached")
+        return await play(name, tasks, *more)
+
+    audit.player = SimpleNamespace(play=capped)  # type: ignore[assignment]
+    await audit.run()
+    assert audit.ended == "the spend cap is reached" and len(audit.worth) == 4
+
+
+def test_a_part_worth_nothing_is_seldom_called_anything_else() -> None:
+    """200 audits of one part whose true value is 0, each with seven looks."""
+    rungs, wrong, held = rungs_of(1024, 16), 0, 0
+    target = Target("agent", Cut(agent="a"))
+    strict = 1 - 0.05 / len(rungs)
+    for seed in range(200):
+        luck = random.Random(seed)
+        draws = [luck.choice((1.0, -1.0)) if luck.random() < 0.3 else 0.0 for _ in range(1024)]
+        for size in rungs:
+            value, error = adjusted(draws[:size], 0.95)
+            one = replace(NOTHING, name=target.name, value=value, error=error, tasks=size)
+            if not unsettled({"a": one}, strict, 0.03):
+                break
+        wrong += one.verdict(strict, 0.03) in ("helps", "harms")
+        held += value.low <= 0 <= value.high
+    assert wrong <= 14 and held >= 0.9 * 200
+
+
+NOTHING = Worth(
+    name="", kind="agent", value=Estimate(0, 0, 0), error=0.0, tasks=0, helped=0, harmed=0,
+    generated=0.0, read=0.0, money=None, failed=0,
+)  # fmt: skip

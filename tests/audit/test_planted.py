@@ -31,8 +31,8 @@ def ranked(worth: Sequence[Worth]) -> list[str]:
 async def test_each_agent_is_worth_what_was_planted(tmp_path: Path) -> None:
     audit = await audited(tmp_path, tasks_of(0, 512))
     assert ranked(list(audit.worth.values())) == ORDER
-    assert audit.worth["vital"].verdict(0.05) == "helps"
-    assert audit.worth["harmful"].verdict(0.05) == "harms"
+    assert audit.worth["vital"].verdict(0.95, 0.05) == "helps"
+    assert audit.worth["harmful"].verdict(0.95, 0.05) == "harms"
     assert {one.generated for one in audit.worth.values()} == {2.0}
     assert "actor" not in audit.worth and audit.worth["vital"].tasks < 512
     assert audit.spent() < audit.equal()

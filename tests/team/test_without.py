@@ -9,7 +9,8 @@ from tacit.config import Cut, TeamConfig
 from tacit.engine.base import Request
 from tacit.errors import ConfigError
 from tacit.team.roster import Roster, check_team
-from tacit.team.team import Setting
+from tacit.team.team import Setting, Team
+from tacit.types import Message, Task
 from tests.helpers.scripted_teams import TASK, order, play, scripted, user
 
 DEBATE = {"debater": ["one 1", "two 2", "three 3", "again 1", "again 2", "again 3"]}
@@ -137,3 +138,16 @@ async def test_the_talk_ends_where_the_answers_agree() -> None:
 async def test_answers_that_cannot_be_read_do_not_agree() -> None:
     roster = scripted("debate", {"debater": ["no idea"] * 4}, debater={"count": 2})
     assert len((await play(replace(roster, stop="agreed"))).calls) == 4
+
+
+async def judged(task: Task, team: Team) -> Message:
+    """Two answer, a third picks one, and is not told that its answer is the last."""
+    said = [await one.ask(task.question) for one in team.all("solver")]
+    return await team.judge.ask(task.question, part="selector", solutions=said, round=1)
+
+
+async def test_whoever_is_not_asked_gives_the_answer_that_all_gave() -> None:
+    scripts = {"solver": [r"\boxed{42}"] * 2, "judge": ["never asked"]}
+    team = scripted(f"{__name__}:judged", scripts, solver={"count": 2})
+    episode = await play(replace(team, stop="agreed"))
+    assert episode.answer == r"\boxed{42}" and len(episode.calls) == 2

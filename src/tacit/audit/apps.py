@@ -6,16 +6,19 @@ or with a neutral sentence. Calls before that point are answered from the record
 """
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tacit.audit.auditing import Audit
+from tacit.audit.auditing import FILE, PROBE, Again, Audit, estimate, once
+from tacit.audit.worth import Pair
 from tacit.config import Config, Cut
 from tacit.economy.ledger import PriceTable, load_prices
 from tacit.errors import ConfigError, GradingError
-from tacit.external.reading import ABOUT, Recording, read_recording
+from tacit.external.reading import Recording, read_recording
 from tacit.external.replay import Change, Mute, Replays, replaying
 from tacit.grading import grade
 from tacit.run.folder import RunFolder
@@ -24,7 +27,6 @@ from tacit.traffic.audit_traffic import audit_traffic
 from tacit.traffic.spans import load_spans
 from tacit.types import Episode, Task
 
-FILE = "audit.json"
 AT_ONCE = 8
 """Runs of the app side by side."""
 
@@ -53,6 +55,7 @@ class AppPlayer:
     run: RunFolder
     program: str
     instead: str
+    to: str | None
     recorded: Mapping[str, Episode]
     """Task id → its recorded episode; `task_id` there is the episode's own name."""
     listen: Callable[[str, int], Callable[[Episode], None]]
@@ -66,8 +69,9 @@ class AppPlayer:
         recorded: Mapping[tuple[str, int], Episode] | None = None,
     ) -> list[Episode]:
         if not without:
-            return [replace(self.recorded[task.id], task_id=task.id) for task in tasks]
+            return [_free(self.recorded[task.id], task) for task in tasks]
         (cut,) = without
+        name = f"{name} {self._how()}"
         self.run.mend(f"episodes/{name}.jsonl")
         have = {one.task_id: one for one in self.run.episodes(name) if one.grade}
         heard = self.listen(name, len(tasks))
@@ -88,11 +92,21 @@ class AppPlayer:
 
     async def again(
         self, task: Task, episode: Episode, call: int, without: Cut, times: int
-    ) -> list[tuple[Episode, Episode]]:
+    ) -> Again:
         """Without the message only: with it, the recording is all there is."""
-        change = Change(call, self.instead)
-        plays = await asyncio.gather(*(self._run(task, change) for _ in range(times)))
-        return [(episode, play) for play in plays]
+
+        async def play() -> list[Pair]:
+            change = Change(call, self.instead)
+            plays = await asyncio.gather(*(self._run(task, change) for _ in range(times)))
+            return [(episode, one) for one in plays]
+
+        return await once(self.run, f"{task.id} {call} {times} {self._how()}", play)
+
+    def _how(self) -> str:
+        """A digest of how the app is run, so that other runs of it are not taken for these."""
+        names = sorted(one.task_id for one in self.recorded.values())
+        how = json.dumps([self.program, self.instead, self.to, names])
+        return hashlib.blake2b(how.encode(), digest_size=4).hexdigest()
 
     async def _run(self, task: Task, change: Change | Mute) -> Episode:
         name = self.recorded[task.id].task_id
@@ -112,17 +126,18 @@ class AppPlayer:
             answer=played.answer,
             grade=graded,
             error=error,
-            seconds=sum(one.seconds for one in played.calls),
         )
+
+
+def _free(episode: Episode, task: Task) -> Episode:
+    """A recorded episode, for which nothing is paid any more."""
+    calls = tuple(replace(call, reused=True) for call in episode.calls)
+    return replace(episode, task_id=task.id, calls=calls)
 
 
 def audit_spans(path: Path, prices: PriceTable | None) -> dict[str, Any]:
     """The audit of a file of OpenTelemetry spans: for reading only."""
     return _traffic(path.stem, load_spans(path), prices, ())
-
-
-def is_recording(path: Path) -> bool:
-    return (path / ABOUT).exists()
 
 
 async def audit_recording(
@@ -131,6 +146,7 @@ async def audit_recording(
     options: AppOptions,
     listen: Callable[[str, int], Callable[[Episode], None]],
     say: Callable[[str], None],
+    dry: bool = False,
 ) -> dict[str, Any]:
     """Audit a recording; with a program, also what each agent is worth."""
     recording = read_recording(folder)
@@ -139,21 +155,25 @@ async def audit_recording(
     run = RunFolder(folder)
     if options.program is None:
         say("a recording tells what talk costs; what it is worth needs --program and --tasks")
+        before = run.read_json(FILE) if (folder / FILE).exists() else {}
+        result = before | result
     else:
         tasks, episodes = _graded(recording, options)
+        every = len(tasks)
         async with replaying(folder, to=options.to, key=options.key) as replays:
             player = AppPlayer(
                 replays=replays,
                 run=run,
                 program=options.program,
                 instead=options.instead,
+                to=options.to,
                 recorded=episodes,
                 listen=listen,
             )
             settings = config.audit.model_copy(update={"edges": False, "rounds": False})
             audit = Audit(
                 player=player,
-                tasks=tasks,
+                tasks=tasks[:PROBE] if dry else tasks,
                 settings=settings,
                 confidence=config.evaluation.confidence,
                 prices=prices,
@@ -161,6 +181,8 @@ async def audit_recording(
                 say=say,
             )
             await audit.run()
+            if dry:
+                return estimate(audit, every)
             result |= audit.to_json(await audit.telling())
     run.write_json(FILE, result)
     return result | {"folder": str(folder)}

@@ -5,17 +5,24 @@ depend on it, is taken from that play; the rest is asked anew. The first rung ha
 further one twice as many, and only parts whose place is still uncertain play on.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from tacit.audit.messages import Spoken, most_telling
 from tacit.audit.targets import Target, targets_of
-from tacit.audit.worth import Worth, pairs_of, unsettled, worth_of
+from tacit.audit.worth import Pair, Worth, pairs_of, unsettled, worth_of
 from tacit.config import AuditConfig, Cut
 from tacit.economy.ledger import PriceTable
+from tacit.errors import ConfigError, RunError, SpendCap
+from tacit.run.folder import RunFolder
 from tacit.types import Episode, Task
 
+FILE, AGAIN = "audit.json", "again.json"
+PROBE = 4
+"""Tasks of a dry run."""
+LEAST = 4
+"""The fewest tasks of a first rung."""
 BASE = "audited"
 """The name of the plays with everything in."""
 
@@ -33,9 +40,29 @@ class Player(Protocol):
 
     async def again(
         self, task: Task, episode: Episode, call: int, without: Cut, times: int
-    ) -> list[tuple[Episode, Episode]]:
+    ) -> "Again":
         """Play on from one call of an episode, with it and without it, drawing anew."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Plays from one message on: differences in reward, and the tokens they took."""
+
+    differences: list[float]
+    tokens: int
+
+
+async def once(run: RunFolder, key: str, play: Callable[[], Awaitable[Sequence[Pair]]]) -> Again:
+    """Plays from one message on, which the folder keeps under this key."""
+    known = run.read_json(AGAIN) if (run.path / AGAIN).exists() else {}
+    if key not in known:
+        pairs = await play()
+        graded = [(one.grade, two.grade) for one, two in pairs]
+        found = [one.reward - two.reward for one, two in graded if one and two]
+        known[key] = asdict(Again(found, sum(paid(pair) for pair in pairs)))
+        run.write_json(AGAIN, known)
+    return Again(**known[key])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,29 +82,71 @@ class Audit:
     worth: dict[str, Worth] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
     ended: str = ""
+    _rungs: list[int] = field(default_factory=lambda: [1])
+    _left: set[str] = field(default_factory=set)
+    """Parts that cannot be left out."""
+    _again: int = 0
+    """Tokens of plays from single messages on."""
 
     async def run(self) -> None:
+        """Play rung after rung, as far as it is worth it and may be spent."""
+        self._rungs = rungs_of(len(self.tasks), self.settings.first)
+        await self._with_all(self._rungs[0])
+        self._shorten()
+        try:
+            await self._settle()
+        except SpendCap as error:
+            if not self.worth:
+                raise
+            self.ended = str(error)
+
+    async def _settle(self) -> None:
         sizes: dict[str, int] = {}
-        rungs = rungs_of(len(self.tasks), self.settings.first)
-        await self._with_all(rungs[0])
-        self.targets = targets_of(self.base, self.settings)
-        going = {target.name for target in self.targets}
+        going = self._found()
         while going:
-            for target in list(self.targets):
-                if target.name in going:
-                    size = next(n for n in rungs if n > sizes.get(target.name, 0))
-                    await self._with_all(size)
-                    await self._without(target, size)
-                    sizes[target.name] = size
+            for target in [one for one in self.targets if one.name in going]:
+                size = next(n for n in self._rungs if n > sizes.get(target.name, 0))
+                await self._with_all(size)
+                await self._without(target, size)
+                sizes[target.name] = size
             full = [name for name, size in sizes.items() if size == len(self.tasks)]
-            going = unsettled(self.worth, self.confidence, self.settings.margin, full)
-            if going and (over := self._over(going, sizes, rungs)):
+            going = unsettled(self.worth, self.strict, self.settings.margin, full)
+            if going and (over := self._over(going, sizes)):
                 self.ended = over
                 return
+            going |= self._found()
             if going:
                 self.say(f"{len(going)} of {len(self.targets)} parts are not settled yet")
-        rest = unsettled(self.worth, self.confidence, self.settings.margin)
+        rest = unsettled(self.worth, self.strict, self.settings.margin)
         self.ended = "all tasks are played" if rest else "the order is settled"
+
+    @property
+    def strict(self) -> float:
+        """The confidence of one look, shared among all rungs, since any may end the audit."""
+        return 1 - (1 - self.confidence) / len(self._rungs)
+
+    def _found(self) -> set[str]:
+        """Parts that have come up in what was played since."""
+        seen = {target.name for target in self.targets} | self._left
+        new = [one for one in targets_of(self.base, self.settings) if one.name not in seen]
+        self.targets += new
+        return {target.name for target in new}
+
+    def _shorten(self) -> None:
+        """Make the first rung small enough for the tokens that may be spent."""
+        if self.settings.tokens is None:
+            return
+        each = paid(self.base) / max(1, len(self.base)) * self.settings.samples
+        parts = len(targets_of(self.base, self.settings))
+        size = self._rungs[0]
+        while size > LEAST and paid(self.base) + each * size * parts > self.settings.tokens:
+            size //= 2
+        if paid(self.base) + each * size * parts > self.settings.tokens:
+            raise ConfigError(
+                f"audit.tokens={self.settings.tokens:,} is too little for {parts} parts: "
+                f"{size} tasks may take {paid(self.base) + each * size * parts:,.0f}"
+            )
+        self._rungs = rungs_of(len(self.tasks), size)
 
     async def _with_all(self, size: int) -> None:
         if len(self.base) < size * self.settings.samples:
@@ -86,10 +155,18 @@ class Audit:
     async def _without(self, target: Target, size: int) -> None:
         recorded = {(one.task_id, one.sample): one for one in self.base}
         cut = frozenset({target.cut})
-        plays = await self.player.play(f"without {target.name}", self.tasks[:size], cut, recorded)
+        try:
+            plays = await self.player.play(
+                f"without {target.name}", self.tasks[:size], cut, recorded
+            )
+        except SpendCap:
+            raise
+        except RunError as error:  # not one play succeeded
+            self._drop(target, str(error))
+            return
         pairs = pairs_of(self.base, plays)
-        if pairs and target.kind == "agent" and all(_unchanged(*pair) for pair in pairs):
-            self.targets.remove(target)  # it is asked all the same: only it can answer
+        if pairs and all(_unchanged(*pair) for pair in pairs):
+            self._drop(target)  # all is asked for all the same: only it can answer
             return
         self.without[target.name] = plays
         self.worth[target.name] = worth_of(
@@ -100,16 +177,20 @@ class Audit:
             failed=sum(one.grade is None for one in plays),
         )
 
-    def _over(
-        self, going: Iterable[str], sizes: Mapping[str, int], rungs: Sequence[int]
-    ) -> str | None:
+    def _drop(self, target: Target, why: str = "") -> None:
+        self.targets.remove(target)
+        self._left.add(target.name)
+        if why:
+            self.say(f"{target.name} cannot be left out: {why}")
+
+    def _over(self, going: Iterable[str], sizes: Mapping[str, int]) -> str | None:
         """Why the next rung would be too dear, by what the last ones cost; None if it is not."""
         if self.settings.tokens is None:
             return None
         spent, largest = self.spent(), max(sizes.values())
         more, widest = 0.0, largest
         for name in going:
-            size = next(n for n in rungs if n > sizes[name])
+            size = next(n for n in self._rungs if n > sizes[name])
             more += paid(self.without[name]) * (size - sizes[name]) / sizes[name]
             widest = max(widest, size)
         more += paid(self.base) * (widest - largest) / largest
@@ -122,7 +203,7 @@ class Audit:
 
     def spent(self) -> int:
         """Tokens generated and read, without what was taken from earlier plays."""
-        return paid(self.base) + sum(map(paid, self.without.values()))
+        return paid(self.base) + sum(map(paid, self.without.values())) + self._again
 
     async def telling(self) -> list[Spoken]:
         """The messages that helped and harmed most; where agents sample, played on from again."""
@@ -130,12 +211,16 @@ class Audit:
         found = most_telling(self.targets, self.base, self.without, self.settings.messages)
         if not self.samples:
             return found
-        sure = []
+        sure, self._again = [], 0
         for one in found:
-            plays = await self.player.again(
-                tasks[one.episode.task_id], one.episode, one.call, one.cut, self.settings.again
-            )
-            sure.append(one.confirmed(plays))
+            task, times = tasks[one.episode.task_id], self.settings.again
+            try:
+                plays = await self.player.again(task, one.episode, one.call, one.cut, times)
+            except SpendCap as error:
+                self.say(str(error))
+                break
+            self._again += plays.tokens
+            sure.append(one.confirmed(plays.differences))
         return sorted((one for one in sure if one.value), key=lambda one: -one.value)
 
     def to_json(self, messages: Sequence[Spoken] = ()) -> dict[str, Any]:
@@ -148,7 +233,7 @@ class Audit:
             "samples": self.settings.samples,
             "failed": len(self.base) - len(graded),
             "confidence": self.confidence,
-            "parts": [asdict(one) | {"verdict": one.verdict(margin)} for one in order],
+            "parts": [asdict(one) | {"verdict": one.verdict(self.strict, margin)} for one in order],
             "messages": [one.to_json() for one in messages],
             "spent": self.spent(),
             "equal": self.equal(),
@@ -182,3 +267,30 @@ def paid(episodes: Iterable[Episode]) -> int:
     return sum(
         call.usage.total for episode in episodes for call in episode.calls if not call.reused
     )
+
+
+def estimate(audit: Audit, tasks: int) -> dict[str, Any]:
+    """What an audit of so many tasks will take, by the few that were played."""
+    played = max(1, len({one.task_id for one in audit.base}))
+    base = paid(audit.base) / played
+    each = {name: paid(plays) / played for name, plays in audit.without.items()}
+    first = min(audit.settings.first, tasks)
+    return {
+        "tasks": tasks,
+        "first": first,
+        "parts": each,
+        "base": base,
+        "tokens_first": round(first * (base + sum(each.values()))),
+        "tokens_most": round(tasks * (base + sum(each.values()))),
+        "money_most": _money(audit, tasks / played),
+        "currency": audit.prices.currency if audit.prices else None,
+        "limit": audit.settings.tokens,
+    }
+
+
+def _money(audit: Audit, scale: float) -> float | None:
+    if audit.prices is None:
+        return None
+    plays = [*audit.base, *(one for plays in audit.without.values() for one in plays)]
+    calls = [call for episode in plays for call in episode.calls if not call.reused]
+    return scale * sum(map(audit.prices.cost, calls))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tacit.audit.auditing import Audit, paid
+from tacit.audit.auditing import FILE, PROBE, Audit, estimate
 from tacit.audit.playing import TeamPlayer
 from tacit.audit.tables import audit_tables, estimate_lines
 from tacit.cli.commands import checkpoint_of, measured_in, open_rosters
@@ -37,9 +37,14 @@ def audit_source(
     `app` says how the app of a recording is run again.
     """
     path = Path(source)
+    given = [name for name, value in (app or {}).items() if value]
     if path.suffix in (".json", ".jsonl") or (path / "recording.json").exists():
-        return _of_an_app(path, overrides, app or {})
-    if given := [name for name, value in (app or {}).items() if value]:
+        if out or checkpoint != "best":
+            raise ConfigError("a recording is audited in its own folder, and has no checkpoints")
+        if given and "program" not in given:
+            raise ConfigError(f"--{given[0]} says how an app is run again: add --program")
+        return _of_an_app(path, overrides, app or {}, dry)
+    if given:
         raise ConfigError(f"--{given[0]} is for recordings, and `{source}` is none")
     config = load_config(source, overrides)
     trained = checkpoint_of(source, checkpoint)
@@ -48,7 +53,7 @@ def audit_source(
 
 
 async def _of_an_app(
-    path: Path, overrides: Sequence[str], app: Mapping[str, str | None]
+    path: Path, overrides: Sequence[str], app: Mapping[str, str | None], dry: bool
 ) -> dict[str, Any]:
     try:
         from tacit.audit.apps import AppOptions, audit_recording, audit_spans
@@ -58,11 +63,13 @@ async def _of_an_app(
     for one in overrides:
         apply_override(tree, one)
     config = parse_config(tree)
+    if dry and not app.get("program"):
+        raise ConfigError("--dry-run: nothing is played without --program, so nothing is spent")
     if not path.is_dir():
         return audit_spans(path, load_prices(config.prices) if config.prices else None)
     options = AppOptions(**{name: value for name, value in app.items() if value is not None})
-    with bars() as listen:
-        return await audit_recording(path, config, options, listen, note)
+    with RunFolder(path).held(), bars() as listen:
+        return await audit_recording(path, config, options, listen, note, dry)
 
 
 def show_audit(result: Mapping[str, Any], *, as_json: bool = False, details: bool = False) -> None:
@@ -74,11 +81,6 @@ def show_audit(result: Mapping[str, Any], *, as_json: bool = False, details: boo
         console.print(one)
     if folder := result.get("folder"):
         console.print(f"as a page: tacit report {shlex.quote(folder)}", soft_wrap=True)
-
-
-FILE = "audit.json"
-PROBE = 4
-"""Tasks of a dry run."""
 
 
 async def run_audit(
@@ -126,12 +128,13 @@ async def run_audit(
                 )
                 await audit.run()
                 if dry:
-                    return estimate(audit, len(tasks), config)
+                    return estimate(audit, len(tasks))
                 messages = await audit.telling()
         result = {
             "name": config.name,
             "seed": config.seed,
             "team": config.team.model_dump(mode="json", exclude_defaults=True),
+            "checkpoint": str(trained.resolve()) if trained else None,
             "currency": prices.currency if prices else None,
             **audit.to_json(messages),
             "traffic": asdict(audit_traffic(audit.base, prices)),
@@ -139,33 +142,6 @@ async def run_audit(
         }
         run.write_json(FILE, result)
     return result | {"folder": str(folder)}
-
-
-def estimate(audit: Audit, tasks: int, config: Config) -> dict[str, Any]:
-    """What an audit of so many tasks will take, by the few that were played."""
-    played = max(1, len({one.task_id for one in audit.base}))
-    base = paid(audit.base) / played
-    each = {name: paid(plays) / played for name, plays in audit.without.items()}
-    first = min(config.audit.first, tasks)
-    return {
-        "tasks": tasks,
-        "first": first,
-        "parts": each,
-        "base": base,
-        "tokens_first": round(first * (base + sum(each.values()))),
-        "tokens_most": round(tasks * (base + sum(each.values()))),
-        "money_most": _money(audit, tasks / played),
-        "currency": audit.prices.currency if audit.prices else None,
-        "limit": config.audit.tokens,
-    }
-
-
-def _money(audit: Audit, scale: float) -> float | None:
-    if audit.prices is None:
-        return None
-    plays = [*audit.base, *(one for plays in audit.without.values() for one in plays)]
-    calls = [call for episode in plays for call in episode.calls if not call.reused]
-    return scale * sum(map(audit.prices.cost, calls))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from tacit.audit.targets import Target
-from tacit.audit.worth import Pair, pairs_of
+from tacit.audit.worth import pairs_of
 from tacit.config import Cut
 from tacit.types import Call, Episode
 
@@ -34,14 +34,11 @@ class Spoken:
     def cut(self) -> Cut:
         return Cut(agent=self.said.agent, round=self.said.round)
 
-    def confirmed(self, plays: Sequence[Pair]) -> "Spoken":
-        """With the mean value of these plays in the place of its own."""
-        graded = [
-            one.grade.reward - two.grade.reward for one, two in plays if one.grade and two.grade
-        ]
-        if not graded:
+    def confirmed(self, differences: Sequence[float]) -> "Spoken":
+        """With the mean of these differences as its value."""
+        if not differences:
             return self
-        return replace(self, value=fmean(graded), plays=len(graded))
+        return replace(self, value=fmean(differences), plays=len(differences))
 
     def to_json(self) -> dict[str, Any]:
         said = self.said

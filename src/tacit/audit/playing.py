@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tacit.audit.auditing import Again, once
+from tacit.audit.worth import Pair
 from tacit.config import Config, Cut
 from tacit.engine.base import derive_seed
 from tacit.evaluation.measure import evaluate_team
@@ -50,7 +52,7 @@ class TeamPlayer:
 
     async def again(
         self, task: Task, episode: Episode, call: int, without: Cut, times: int
-    ) -> list[tuple[Episode, Episode]]:
+    ) -> Again:
         before, said = episode.calls[:call], episode.calls[call]
 
         def job(number: int, recorded: tuple[Call, ...], cuts: frozenset[Cut]) -> Job:
@@ -65,12 +67,16 @@ class TeamPlayer:
                 job(number, before, frozenset({without})),
             )
         ]
-        plays = await play_all(
-            self.roster,
-            both,
-            concurrency=self.config.evaluation.concurrency,
-            grader=self.grader,
-            succeeded=1,
-            cap=self.cap,
-        )
-        return list(zip(plays[::2], plays[1::2], strict=True))
+
+        async def play() -> list[Pair]:
+            plays = await play_all(
+                self.roster,
+                both,
+                concurrency=self.config.evaluation.concurrency,
+                grader=self.grader,
+                succeeded=1,
+                cap=self.cap,
+            )
+            return list(zip(plays[::2], plays[1::2], strict=True))
+
+        return await once(self.run, f"{task.id} {episode.sample} {call} {times}", play)

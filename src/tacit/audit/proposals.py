@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.config import Config, Cut, TeamConfig
+from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import has_role
+from tacit.types import Episode
 
 MOST = 6
 """Proposals by the audit; each more makes every check stricter."""
@@ -29,11 +31,14 @@ class Proposal:
         return config.model_copy(update=changed)
 
 
-def proposals_of(parts: Sequence[Mapping[str, Any]], team: TeamConfig) -> list[Proposal]:
+def proposals_of(
+    parts: Sequence[Mapping[str, Any]], team: TeamConfig, base: Sequence[Episode] = ()
+) -> list[Proposal]:
     """Teams without the part that is worth least, without the two worst, and so on.
 
     Parts that help for certain stay, and so does the last agent of each role. Several answers of
-    one team may also end the talk where they agree, alone and beside the smallest cut.
+    one team may also end the talk where they agree, alone and beside the smallest cut; `base` are
+    plays, which tell whether several agents answer.
     """
     worst = sorted((part for part in parts if part["verdict"] != "helps"), key=_mean)
     cuts: list[Cut] = []
@@ -55,7 +60,7 @@ def proposals_of(parts: Sequence[Mapping[str, Any]], team: TeamConfig) -> list[P
                 stop="agreed",
             )
         )
-    return found + (rules if team.stop is None and _several_answer(team) else [])
+    return found + (rules if team.stop is None and _several_answer(base) else [])
 
 
 def cut_of(part: Mapping[str, Any]) -> Cut:
@@ -84,12 +89,14 @@ def _leaves_one(cut: Cut, cuts: Sequence[Cut], team: TeamConfig) -> bool:
     """True if a role of several agents keeps one of them."""
     if cut.agent is None or cut.reader is not None:
         return True
-    gone = {one.agent for one in [*cuts, cut] if one.reader is None and one.round is None}
+    every = [*team.without, *cuts, cut]
+    gone = {one.agent for one in every if one.reader is None and one.round is None}
     for role, agent in team.agents.items():
         if agent.count > 1 and sum(has_role(str(name), role) for name in gone) >= agent.count:
             return False
     return True
 
 
-def _several_answer(team: TeamConfig) -> bool:
-    return any(agent.count > 1 for agent in team.agents.values()) or len(team.agents) > 2
+def _several_answer(base: Sequence[Episode]) -> bool:
+    parts = ((call.agent, call.part) for episode in base for call in episode.calls)
+    return len({agent for agent, part in parts if part not in HELPING_PARTS}) > 1

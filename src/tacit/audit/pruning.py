@@ -1,25 +1,26 @@
 """The work behind `tacit prune`: check smaller teams on tasks that the audit did not use.
 
 A proposal passes if the lower bound of its reward minus the whole team's, pair by pair, is above
-−1 point. The confidence is shared among all proposals, since the best of several is taken. Of those
-that pass, the one that saves most tokens is written as a config.
+−1 point. The confidence is shared among all proposals and looks, since the best of several is taken
+and each look may end the check. Of those that pass, the one that saves most tokens is written.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tacit.audit.auditing import rungs_of
-from tacit.audit.command import FILE, bars
+from tacit.audit.auditing import BASE, FILE, rungs_of
+from tacit.audit.command import bars
 from tacit.audit.playing import TeamPlayer
 from tacit.audit.proposals import Proposal, proposals_of
 from tacit.audit.rivals import learned_proposals
 from tacit.audit.tables import prune_tables
 from tacit.audit.worth import adjusted, by_task, pairs_of
-from tacit.cli.commands import checkpoint_of, open_rosters
+from tacit.cli.commands import open_rosters
 from tacit.cli.tables import note, out as console, print_json
 from tacit.config import Config
 from tacit.errors import ConfigError
@@ -66,13 +67,13 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
     run, config = RunFolder.existing(folder)
     if not (run.path / FILE).exists() or config.team is None:
         raise ConfigError(f"`{folder}` holds no audit of a team: run `tacit audit` first")
-    audit = run.read_json(FILE)
-    known = proposals_of(audit["parts"], config.team)
-    used = set(run.read_json("tasks.json"))
+    audit, base = run.read_json(FILE), list(run.episodes(BASE))
+    trained = _weights(audit)
+    known = proposals_of(audit["parts"], config.team, base)
+    if not (known or rivals):
+        raise ConfigError("the audit speaks for no smaller team: every part that it found helps")
+    used = {episode.task_id for episode in base}
     tasks = other_tasks(config, used, most)
-    trained = (
-        checkpoint_of(str(folder.parent), "best") if folder.name.startswith("audit-") else None
-    )
     check = RunFolder.check(folder / CHECK, config)
     with check.held():
         spending = Spending(check, prices_of(config), config.spend_cap)
@@ -90,16 +91,29 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
                     listen=listen,
                 )
                 if rivals:
-                    seen = [task for task in tasks_of(config.tasks) if task.id in used]
-                    known += await learned_proposals(player, seen, audit)
+                    seen = tasks_of(config.tasks, config.judge)
+                    seen = [task for task in seen if task.id in used]
+                    known += await learned_proposals(player, seen, base, audit["spent"])
                 checked = await check_all(player, known, tasks, config.evaluation.confidence)
     return _written(run, config, known, checked, spending)
 
 
-def other_tasks(config: Config, used: set[str], most: int) -> list[Task]:
-    """Tasks of the same source that the audit did not play."""
-    every = tasks_of(config.tasks.model_copy(update={"limit": None}), config.judge)
-    rest = [task for task in every if task.id not in used][:most]
+def _weights(audit: Mapping[str, Any]) -> Path | None:
+    """The checkpoint that the audit played with; None if the team is not trained."""
+    if not (known := audit.get("checkpoint")):
+        return None
+    if not Path(known).is_dir():
+        raise ConfigError(f"the audit played with the weights in `{known}`, which are gone")
+    return Path(known)
+
+
+def other_tasks(config: Config, used: Collection[str], most: int) -> list[Task]:
+    """Tasks of the same source that neither the audit nor training used."""
+    wider = config.tasks.model_copy(update={"limit": len(used) + most})
+    every = tasks_of(wider, config.judge)
+    trained = tasks_of(config.train_tasks, config.judge) if config.train_tasks else []
+    known = {*used, *(task.id for task in trained)}
+    rest = [task for task in every if task.id not in known][:most]
     if not rest:
         raise ConfigError(
             "the audit played every task of its source: audit fewer with tasks.limit=…, so that "
@@ -112,9 +126,10 @@ async def check_all(
     player: TeamPlayer, proposals: Sequence[Proposal], tasks: Sequence[Task], confidence: float
 ) -> list[Checked]:
     """Play the whole team and each proposal on ever more tasks, until it passes or fails."""
-    strict = 1 - (1 - confidence) / max(1, len(proposals))
+    rungs = rungs_of(len(tasks), 64)
+    strict = 1 - (1 - confidence) / (max(1, len(proposals)) * len(rungs))
     done: dict[str, Checked] = {}
-    for size in rungs_of(len(tasks), 64):
+    for size in rungs:
         whole = await player.play(WHOLE, tasks[:size])
         for proposal in proposals:
             before = done.get(proposal.name)
@@ -131,11 +146,14 @@ async def _plays(
     roster = replace(player.roster, stop=proposal.stop or player.roster.stop)
     recorded = {(one.task_id, one.sample): one for one in whole}
     one = replace(player, roster=roster)
-    return await one.play(file_name(proposal.name), tasks, proposal.without, recorded)
+    return await one.play(file_name(proposal), tasks, proposal.without, recorded)
 
 
-def file_name(name: str) -> str:
-    return name.replace("`", "").replace("/", "-")[:100]
+def file_name(proposal: Proposal) -> str:
+    """Readable, and different for different proposals."""
+    what = f"{sorted(map(str, proposal.without))} {proposal.stop}"
+    digest = hashlib.blake2b(what.encode(), digest_size=4).hexdigest()
+    return f"{proposal.name.replace('`', '').replace('/', '-')[:80]} {digest}"
 
 
 def _checked(
@@ -177,7 +195,7 @@ def _written(
         "name": config.name,
         "proposals": [asdict(one) for one in sorted(checked, key=_share)],
         "chosen": chosen.name if chosen else None,
-        "config": path.name if path else None,
+        "config": str(path) if path else None,
         "spend": spending.to_json(),
     }
     run.write_json("prune.json", result)

@@ -9,38 +9,37 @@ their papers, on masks over our cuts; neither's low-rank penalty is kept, since 
 import math
 import random
 from collections.abc import Mapping, Sequence
-from itertools import permutations
-from typing import Any
+from statistics import fmean
 
 from tacit.audit.auditing import paid
 from tacit.audit.playing import TeamPlayer
 from tacit.audit.proposals import Proposal
-from tacit.config import Cut
+from tacit.audit.targets import targets_of
+from tacit.audit.worth import by_task, pairs_of
+from tacit.config import AuditConfig, Cut
 from tacit.types import Episode, Task
 
+ALL = AuditConfig(rounds=False)
 BATCH, RATE, SHARE = 8, 2.0, 0.5
 """Tasks of one mask, step size of the logits, and the share that is removed."""
 
 
 async def learned_proposals(
-    player: TeamPlayer, tasks: Sequence[Task], audit: Mapping[str, Any]
+    player: TeamPlayer, tasks: Sequence[Task], base: Sequence[Episode], tokens: int
 ) -> list[Proposal]:
-    """What each method removes after as many tokens as the audit took."""
-    base = await player.play("rivals", tasks)
-    agents = list(dict.fromkeys(call.agent for one in base for call in one.calls))
-    rounds = sorted({call.round for one in base for call in one.calls})
-    edges = [Cut(agent=a, reader=b) for a, b in permutations(agents, 2)]
-    nodes = [Cut(agent=agent, round=number) for agent in agents for number in rounds]
-    half = audit["spent"] // 2
-    pruned = await learned(player, tasks, base, edges, 2 * half, "AgentPrune")
-    dropped = await learned(player, tasks, base, nodes, half, "AgentDropout agents")
-    passages = await learned(player, tasks, base, edges, half, "AgentDropout passages")
+    """What each method removes after as many tokens as the audit took; `base` are its plays."""
+    edges = [one.cut for one in targets_of(base, ALL) if one.kind == "edge"]
+    spoken = {(call.agent, call.round) for one in base for call in one.calls}
+    nodes = [Cut(agent=agent, round=number) for agent, number in sorted(spoken)]
+    if not edges:
+        return []
+    kept = await learned(player, tasks, base, edges, tokens, "AgentPrune")
+    agents = await learned(player, tasks, base, nodes, tokens // 2, "AgentDropout agents")
+    gone = removed(agents, 1 / len(nodes))
+    rest = await learned(player, tasks, base, edges, tokens // 2, "AgentDropout passages", gone)
     return [
-        Proposal(name="AgentPrune", without=removed(pruned, SHARE)),
-        Proposal(
-            name="AgentDropout",
-            without=removed(dropped, 1 / len(nodes)) | removed(passages, SHARE / 2),
-        ),
+        Proposal(name="AgentPrune", without=removed(kept, SHARE)),
+        Proposal(name="AgentDropout", without=gone | removed(rest, SHARE / 2)),
     ]
 
 
@@ -51,8 +50,12 @@ async def learned(
     cuts: Sequence[Cut],
     tokens: int,
     name: str,
+    gone: frozenset[Cut] = frozenset(),
 ) -> dict[Cut, float]:
-    """The logit of keeping each, by REINFORCE with the mean reward of the team as baseline."""
+    """The logit of keeping each, by REINFORCE with the mean reward of the team as baseline.
+
+    `gone` is left out in every play.
+    """
     luck = random.Random(player.config.seed)
     logits = dict.fromkeys(cuts, 0.0)
     recorded = {(one.task_id, one.sample): one for one in base}
@@ -60,9 +63,10 @@ async def learned(
     while spent < tokens and step * BATCH < 8 * len(tasks):
         some = luck.sample(list(tasks), min(BATCH, len(tasks)))
         keep = {cut: luck.random() < _chance(logits[cut]) for cut in cuts}
-        without = frozenset(cut for cut, kept in keep.items() if not kept)
+        without = gone | {cut for cut, kept in keep.items() if not kept}
         plays = await player.play(f"{name} {step}", some, without, recorded)
-        gain = _mean(plays) - _mean([recorded[one.task_id, one.sample] for one in plays])
+        pairs = pairs_of(plays, base)
+        gain = fmean(by_task(pairs).values()) if pairs else 0.0
         for cut, kept in keep.items():
             logits[cut] += RATE * gain * (kept - _chance(logits[cut]))
         spent += paid(plays)
@@ -78,8 +82,3 @@ def removed(logits: Mapping[Cut, float], share: float) -> frozenset[Cut]:
 
 def _chance(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))
-
-
-def _mean(episodes: Sequence[Episode]) -> float:
-    rewards = [one.grade.reward for one in episodes if one.grade]
-    return sum(rewards) / max(1, len(rewards))

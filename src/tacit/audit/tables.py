@@ -17,7 +17,8 @@ EXCERPT = 300
 LEGEND = (
     "worth: points of reward with it minus without it, with its interval. helped, harmed: plays "
     "that were right only with it, only without it. costs: tokens that an episode says and reads "
-    "more with it. tasks: played both ways."
+    "more with it. tasks: played both ways. helps, harms: by an interval that is widened for the "
+    "number of looks."
 )
 
 
@@ -136,9 +137,12 @@ def points(value: Mapping[str, float]) -> str:
 
 def estimate_lines(found: Mapping[str, Any]) -> Iterator[Text]:
     """What a dry run found."""
+    if not found["parts"]:
+        yield Text("nothing could be left out: one agent gives every answer by itself")
+        return
     yield Text(f"{len(found['parts'])} parts could be left out: {', '.join(found['parts'])}")
     money = found["money_most"]
-    most = f"at most {found['tokens_most']:,} tokens for all {found['tasks']} tasks"
+    most = f"about {found['tokens_most']:,} tokens if all {found['tasks']} tasks were needed"
     if money is not None:
         most += f", {money:.4f} {found['currency']}"
     first = f"about {found['tokens_first']:,} tokens for the first {found['first']} tasks"

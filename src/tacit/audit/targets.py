@@ -1,6 +1,6 @@
 """What could be left out of a team: its agents, rounds, and who reads whom."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,14 +32,16 @@ class Target:
 def targets_of(episodes: Sequence[Episode], settings: AuditConfig) -> list[Target]:
     """What these episodes of one team could have been played without.
 
-    Left out are agents that give the answer alone, rounds if there is only one, and the only
-    reader of an agent that never answers: nobody hearing it is the same as it saying nothing.
+    Left out are agents that give the answer alone, rounds if there is only one or in which one
+    agent says all that it ever says, and the only reader of an agent that never answers: nobody
+    hearing it is the same as it saying nothing.
     """
     agents = _agents(episodes)
     found = [Target("agent", Cut(agent=agent)) for agent in agents if not alone(agent, episodes)]
-    rounds = sorted({call.round for episode in episodes for call in episode.calls})
+    spoken = {(call.agent, call.round) for episode in episodes for call in episode.calls}
+    rounds = sorted({number for _, number in spoken})
     if settings.rounds and len(rounds) > 1:
-        found += [Target("round", Cut(round=number)) for number in rounds]
+        found += [Target("round", Cut(round=n)) for n in rounds if not _one_agents(n, spoken)]
     if settings.edges:
         for agent in agents:
             readers = sorted(_readers(agent, episodes))
@@ -49,6 +51,12 @@ def targets_of(episodes: Sequence[Episode], settings: AuditConfig) -> list[Targe
                 if len(readers) > 1 or _answers(agent, episodes)
             ]
     return found
+
+
+def _one_agents(number: int, spoken: Collection[tuple[str, int]]) -> bool:
+    """True if one agent speaks in this round, and in no other."""
+    agents = {agent for agent, at in spoken if at == number}
+    return len(agents) == 1 and [agent for agent, _ in spoken if agent in agents] == [*agents]
 
 
 def alone(agent: str, episodes: Iterable[Episode]) -> bool:

@@ -30,13 +30,9 @@ class Worth:
     helped: int
     """Episodes that were right with it and wrong without it."""
     harmed: int
-    same: int
-    """Episodes in which nothing changed at all: it said nothing, or was not heard."""
     generated: float
     """Tokens that it costs: with it minus without it."""
     read: float
-    seconds: float
-    """On the critical path."""
     money: float | None
     failed: int
     """Plays without it that failed, which count nowhere else."""
@@ -46,13 +42,12 @@ class Worth:
         """The middle of the interval, which unlike the mean never looks certain by chance."""
         return self.value.mean * self.tasks / (self.tasks + 2)
 
-    def verdict(self, margin: float) -> str:
-        """What the interval says; undecided if it holds too much."""
-        if self.value.low > 0:
-            return "helps"
-        if self.value.high < 0:
-            return "harms"
-        return "no matter" if -margin < self.value.low and self.value.high < margin else "undecided"
+    def verdict(self, confidence: float, margin: float) -> str:
+        """What an interval of this confidence says; undecided if it holds too much."""
+        half = _z(confidence) * self.error
+        if abs(self.centre) > half:
+            return "helps" if self.centre > 0 else "harms"
+        return "no matter" if abs(self.centre) + half < margin else "undecided"
 
 
 def pairs_of(base: Iterable[Episode], other: Iterable[Episode]) -> list[Pair]:
@@ -82,10 +77,8 @@ def worth_of(
         tasks=len(differences),
         helped=changes.count(1),
         harmed=changes.count(-1),
-        same=sum(one.answer == two.answer and one.usage == two.usage for one, two in pairs),
         generated=_mean(one.generated - two.generated for one, two in usage),
         read=_mean(one.prompt - two.prompt for one, two in usage),
-        seconds=_mean(one.seconds - two.seconds for one, two in pairs),
         money=_mean(_money(one, prices) - _money(two, prices) for one, two in pairs)
         if prices
         else None,
@@ -113,7 +106,7 @@ def adjusted(differences: Sequence[float], confidence: float) -> tuple[Estimate,
     centre = sum(differences) / n
     variance = (sum(value * value for value in differences) + 2) / n - centre * centre
     error = math.sqrt(max(0.0, variance) / n)
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * error
+    half = _z(confidence) * error
     mean = fmean(differences) if differences else 0.0
     low, high = max(-1.0, centre - half), min(1.0, centre + half)
     return Estimate(mean, min(mean, low), max(mean, high)), error
@@ -124,21 +117,26 @@ def unsettled(
 ) -> set[str]:
     """Whom to play on with, so that the order becomes certain, and what is better than nothing.
 
-    Of two that cannot be told apart, nor are surely within the margin of each other, the one that
-    is known less well; the other where that one is `full`, with no tasks left.
+    Of two that cannot be told apart, nor are surely within the margin of each other or of nothing,
+    the one that is known less well; the other where that one is `full`, with no tasks left.
     """
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = _z(confidence)
+    idle = {n for n, one in found.items() if one.verdict(confidence, margin) == "no matter"}
     known = {name: (one.centre, one.error) for name, one in found.items()}
     chosen = set()
     for one, two in combinations(["", *known], 2):
         (first, error), (second, other) = known.get(one, (0.0, 0.0)), known[two]
         apart, half = abs(first - second), z * math.hypot(error, other)
-        if apart > half or apart + half < margin:
+        if apart > half or apart + half < margin or {one, two} <= idle:
             continue
         rest = [name for name in (one, two) if name and name not in full]
         if rest:
             chosen.add(max(rest, key=lambda name: known[name][1]))
     return chosen
+
+
+def _z(confidence: float) -> float:
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
 def _right(episode: Episode) -> int:

@@ -96,7 +96,11 @@ class TeamBackend:
         self, question: str, choice: "_Choice", setting: Setting, allowance: Allowance
     ) -> list[Call]:
         task = Task(
-            id="serve", question=question, answer="", grader="", instruction=self._instruction
+            id="serve",
+            question=question,
+            answer="",
+            grader=self._budgets.reader,
+            instruction=self._instruction,
         )
         guard = BudgetGuard(allowance, self._budgets.reader)
         setting = replace(setting, answering=choice.answering(), guard=guard)

@@ -372,9 +372,12 @@ class Seat:
         """What stands in the place of a message that is left out; None if it must be asked for.
 
         A helper is silent. Of an agent that answers, its last answer stands; without one it is
-        silent too, unless the whole team's answer is asked of it.
+        silent too, unless the whole team's answer is asked of it, or the others' answers agree.
         """
-        answer = _BRANCH.get().answers.get(self.agent.name)
+        answers = _BRANCH.get().answers
+        answer = answers.get(self.agent.name)
+        if part not in HELPING_PARTS and not answer and self.team.over:
+            answer = next(iter(answers.values()))  # which is everybody's
         if part not in HELPING_PARTS and (answer or final):
             return answer
         return Message(self.agent.name, silent=True)
