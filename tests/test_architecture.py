@@ -43,6 +43,7 @@ RINGS = (
     "serve",
     "external",
     "audit",
+    "cluster",
 )
 """What the core finds by name and never imports."""
 ORDER = (*CORE, *RINGS)
@@ -62,6 +63,7 @@ HEAVY = (
     "datasets",
     "chess",
     "starlette",
+    "ray",
 )
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))

@@ -30,6 +30,7 @@ HEADINGS: dict[str, type[Section]] = {
     "`optimizer`": config.OptimizerConfig,
     "`loss`": config.LossConfig,
     "`train`": config.TrainConfig,
+    "`cluster`": config.ClusterConfig,
 }
 
 
