@@ -36,6 +36,7 @@ async def outcome(reference: Any, seconds: float) -> Any:
 
 async def reason_of(error: BaseException, place: Place | None) -> str:
     """Why a worker was lost, with its last words where they can still be read."""
+    error = getattr(error, "cause", None) or error  # Ray quotes a whole traceback
     text = " ".join(str(error).split()) or type(error).__name__
     if not isinstance(error, WorkerLost):
         text = text.partition("The actor is dead because ")[2] or text

@@ -10,7 +10,10 @@ from tacit.errors import ConfigError
 
 STORE_BYTES = 200 * 2**20
 """The object store of a `local` cluster, for weights and transcripts on their way."""
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # Ray's notices go to standard output, which is `--json`'s
+}
 
 Room = dict[str, float]
 """CPUs and GPUs."""

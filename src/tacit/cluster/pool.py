@@ -1,8 +1,10 @@
 """The head's side: hands episodes to workers, takes them back once each, and replaces lost workers.
 
 An episode counts when its outcome is taken, and only one is: whatever a lost worker had under way
-is handed out again, up to `retries`, and then fails as an episode. Episodes of one task go to one
-worker, which shares among them what their team computes once (`rollout/dedupe.py`).
+is handed out again, up to `retries`, and then fails as an episode. One that was lost twice has a
+worker without others like it, so that an episode that kills workers does not take down the rest.
+Episodes of one task go to one worker, which shares among them what their team computes once
+(`rollout/dedupe.py`).
 """
 
 import asyncio
@@ -25,6 +27,8 @@ from tacit.rollout.play import Job
 from tacit.team.roster import Roster
 from tacit.types import Episode
 
+SUSPECT = 2
+"""After so many losses an episode may be their cause."""
 POLLS = 4
 """How often a worker reports, at least, within the time that it may be quiet."""
 CLOSING_S = 10.0
@@ -45,6 +49,10 @@ class Pending:
     sent: float = 0.0
     versions: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def suspect(self) -> bool:
+        return self.tries >= SUSPECT
+
 
 @dataclass(slots=True, eq=False)
 class Hand:
@@ -57,6 +65,10 @@ class Hand:
     place: Place | None = None
     under_way: dict[int, Pending] = field(default_factory=dict)
     delivered: bool = False
+
+    @property
+    def suspects(self) -> list[Pending]:
+        return [pending for pending in self.under_way.values() if pending.suspect]
 
     def __str__(self) -> str:
         return f"worker {self.number}" + (f" on {self.place.host}" if self.place else "")
@@ -164,25 +176,34 @@ class Pool:
         total = len(self._waiting) + sum(len(hand.under_way) for hand in self._hands)
         most = -(-total // max(1, self._settings.workers - self._given_up))
         dealt: dict[Hand, list[Pending]] = {}
-        while self._waiting and self._hands:
-            pending = self._waiting[0]
-            task = pending.order.job.task.id
-            hand = self._homes.get(task) if pending.shared else None
-            if hand is None:
-                hand = min(self._hands, key=lambda one: len(one.under_way))
-                if len(hand.under_way) >= most:
-                    break
-            self._waiting.popleft()
-            if pending.future.done():
+        left: deque[Pending] = deque()
+        for pending in self._waiting:
+            if pending.future.done():  # nobody waits for it any more
                 continue
-            if pending.shared:
-                self._homes[task] = hand
+            if (hand := self._hand_for(pending, most)) is None:
+                left.append(pending)
+                continue
             pending.sent = time.monotonic()
             pending.versions = {name: one[0] for name, one in self._edition.policies.items()}
             hand.under_way[pending.order.ticket] = pending
             dealt.setdefault(hand, []).append(pending)
+        self._waiting = left
         for hand, mine in dealt.items():
             self._send(hand, mine)
+
+    def _hand_for(self, pending: Pending, most: int) -> Hand | None:
+        """The worker to play it: its task's own, or the least busy; None if all are busy."""
+        hands = self._hands
+        if pending.suspect:
+            hands = [hand for hand in hands if not hand.suspects]
+        elif pending.shared and (home := self._homes.get(pending.order.job.task.id)):
+            return home
+        hand = min(hands, key=lambda one: len(one.under_way), default=None)
+        if hand is None or len(hand.under_way) >= most:
+            return None
+        if pending.shared:
+            self._homes[pending.order.job.task.id] = hand
+        return hand
 
     def _send(self, hand: Hand, mine: Iterable[Pending]) -> None:
         orders = tuple(pending.order for pending in mine)
@@ -260,12 +281,12 @@ class Pool:
                 raise WorkerLost(f"no sign of life for {settings.heartbeat:g} s") from None
             self._take(hand, report)
             if late := self._late(hand):
-                raise WorkerLost(f"{late} was not over after {settings.deadline:g} s")
+                task = late[0].order.job.task.id
+                raise WorkerLost(f"{task} was not over after {settings.deadline:g} s")
 
-    def _late(self, hand: Hand) -> str | None:
+    def _late(self, hand: Hand) -> list[Pending]:
         limit = time.monotonic() - self._settings.deadline
-        late = (p.order.job.task.id for p in hand.under_way.values() if p.sent < limit)
-        return next(late, None)
+        return [pending for pending in hand.under_way.values() if pending.sent < limit]
 
     def _take(self, hand: Hand, report: Report) -> None:
         """Count what a worker did: what it paid first, which decides whether more is played."""
@@ -297,16 +318,13 @@ class Pool:
         self._homes = {task: home for task, home in self._homes.items() if home is not hand}
         now, lost = time.monotonic(), list(hand.under_way.values())
         seconds = max((now - pending.sent for pending in lost), default=0.0)
-        spared = []
-        if isinstance(error, WorkerLost) and self._late(hand):  # the others did nothing wrong
-            limit = now - self._settings.deadline
-            spared = [pending for pending in lost if pending.sent >= limit]
+        blamed = self._late(hand) or hand.suspects or lost
         hand.under_way.clear()
         ending = asyncio.ensure_future(end(hand.actor, hand.place))
         out_of_tries = []
         for pending in lost:
-            if pending in spared or pending.tries < self._settings.retries:
-                self._again(pending, "", spared=pending in spared)
+            if pending not in blamed or pending.tries < self._settings.retries:
+                self._again(pending, "", blamed=pending in blamed)
             else:
                 out_of_tries.append(pending)
         await ending
@@ -320,11 +338,11 @@ class Pool:
         self._recover(Recovery(sentence, seconds))
         return reason
 
-    def _again(self, pending: Pending, reason: str, *, spared: bool = False) -> None:
+    def _again(self, pending: Pending, reason: str, *, blamed: bool = True) -> None:
         """Play it once more, or let it fail for this reason when its tries are used up."""
         if pending.future.done():
             return
-        pending.tries += not spared
+        pending.tries += blamed
         if pending.tries > self._settings.retries:
             self.counts["failed"] += 1
             pending.future.set_result(_failed(pending, reason))
