@@ -17,6 +17,7 @@ import torch
 from tacit.config import Config
 from tacit.config.file import load_config
 from tests.helpers.commands import started
+from tests.helpers.soaks import keep
 from tests.helpers.training_runs import finish, kill_when, lines
 
 pytest.importorskip("ray", reason="extra `integration` is not installed")
@@ -40,6 +41,7 @@ SMALL = (
     'teams={"solo": {"topology": "solo", "agents": {"actor": {"max_tokens": 16}}}}',
 )
 """`pocket-hint`, but a few steps with small groups."""
+HERE = "tests/integration/test_cluster_training.py"
 HURRY = ("cluster.heartbeat=8", "cluster.retries=20")
 
 
@@ -179,7 +181,7 @@ def test_twenty_kills_of_workers(nodes: Any, alone: Path, tmp_path: Path) -> Non
     result = {
         "what": "a rollout worker killed at a random moment: metrics and episodes equal to the "
         "undisturbed run's",
-        "command": f"TACIT_SOAK_SEED={seed} pytest -m soak tests/integration/test_cluster_training.py",
+        "command": f"TACIT_SOAK_SEED={seed} TACIT_SOAK_RUNS={count} pytest -m soak {HERE}",
         "runs": count,
         "recoveries": sum(one["recoveries"] for one in runs),
         "episodes_played_again": sum(one["episodes"].get("retried", 0) for one in runs),

@@ -23,6 +23,10 @@ class WorkerLost(Exception):
     """A worker that the head gave up, with the reason."""
 
 
+class NoRoom(WorkerLost):
+    """A worker that no node could start so far."""
+
+
 async def outcome(reference: Any, seconds: float) -> Any:
     """The result of a Ray call; TimeoutError after these seconds. The call itself goes on."""
     call = asyncio.ensure_future(_awaited(reference))

@@ -39,7 +39,6 @@ class Graders:
     def __init__(
         self,
         actors: Sequence[Any],
-        *,
         retries: int,
         deadline: float,
         on_recovery: Callable[[Recovery], None],

@@ -14,7 +14,7 @@ class Order:
 
     ticket: int
     roster: int
-    """Number of the team that plays; see `Orders.rosters`."""
+    """Number of the team that plays, in `Orders.rosters`."""
     job: Job
 
 

@@ -109,11 +109,12 @@ class RolloutWorker:
         report, self._report = self._report, Report()
         return report
 
-    async def close(self) -> None:
-        """Close engines and the servers they started."""
+    async def close(self) -> Report:
+        """Close engines and the servers they started; returns what was not reported yet."""
         for task in self._playing:
             task.cancel()
         await self._stack.aclose()
+        return self._report
 
     async def _play(self, order: Order) -> None:
         done: Episode | Exception
