@@ -99,3 +99,5 @@ async def test_a_grading_worker_grades_and_says_why_it_cannot() -> None:
     assert (await graders(TASK, r"\boxed{42}")).right
     with pytest.raises(GradingError, match=r"sum/1: grader `json:loads` failed"):
         await graders(replace(TASK, grader="json:loads"), "")
+    with pytest.raises(ConfigError, match="cannot import grader `missing:grade`"):
+        await graders(replace(TASK, grader="missing:grade"), "")

@@ -115,6 +115,13 @@ async def test_an_episode_that_kills_every_worker_fails_alone_and_is_not_wrong(
     assert len(told.warnings) == 3 and one.counts["failed"] == 1
 
 
+async def test_a_slot_is_not_given_up_for_what_an_episode_does(nodes: Any, tmp_path: Path) -> None:
+    (job,) = jobs(1, "always-die")
+    async with pool(tmp_path, Told(), workers=1) as one:
+        assert (await one.play(remote_team(), job)).grade is None
+        assert right(await played(one, jobs(4)))
+
+
 @pytest.mark.parametrize("fault", ["block", "dawdle"])
 async def test_a_worker_that_hangs_is_killed_and_replaced(
     nodes: Any, tmp_path: Path, fault: str

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from tacit.config import Config
-from tacit.config.file import load_config
+from tacit.config.file import load_config, parse_config
 from tests.helpers.commands import started
+from tests.helpers.loopback import Server, by_hash
 from tests.helpers.soaks import keep
-from tests.helpers.training_runs import finish, kill_when, lines
+from tests.helpers.training_runs import finish, kill_when, lines, tree
 
 pytest.importorskip("ray", reason="extra `integration` is not installed")
 
@@ -45,10 +46,15 @@ HERE = "tests/integration/test_cluster_training.py"
 HURRY = ("cluster.heartbeat=8", "cluster.retries=20")
 
 
+KEY = "sk-very-secret"
+
+
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    with ray_nodes(2) as cluster:
-        yield cluster
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TACIT_TEST_KEY", KEY)  # as exported on every host before Ray starts
+        with ray_nodes(2) as cluster:
+            yield cluster
     torch.use_deterministic_algorithms(False)
 
 
@@ -104,6 +110,30 @@ def test_a_run_goes_on_elsewhere(nodes: Any, alone: Path, tmp_path: Path) -> Non
     steps = [line for line in metrics if "train/gradient_norm" in line]
     whole = [json.loads(line) for line in (alone / "metrics.jsonl").read_text().splitlines()]
     assert steps == [line for line in whole if "train/gradient_norm" in line]
+
+
+def test_every_answer_of_an_api_is_paid_once_and_the_key_stays_where_it_is(
+    nodes: Any, tmp_path: Path
+) -> None:
+    server, prices = Server(by_hash), tmp_path / "prices.yaml"
+    prices.write_text("date: 2026-01-01\ncurrency: EUR\nmodels: {far: {input: 0, output: 1}}\n")
+    far = {"engine": "api", "model": "far", "base_url": server.url, "api_key_env": "TACIT_TEST_KEY"}
+    own = {"budget": {"tokens": 30}, "train": {"steps": 2}, "prices": str(prices)}
+    whole = tree(models={"far": far}, **own)
+    whole["team"]["agents"]["actor"]["model"] = "far"
+    asyncio.run(run_training(parse_config(whole), tmp_path / "alone"))
+    before = len(server.asked)
+    on_nodes = parse_config(whole | {"cluster": {"address": nodes.address}})
+    summary = asyncio.run(run_training(on_nodes, tmp_path / "run"))
+    server.stop()
+    same(tmp_path / "run", tmp_path / "alone")
+    (paid,) = summary["spend"]["models"]
+    assert paid["calls"] == len(server.asked) - before > 0
+    files = [
+        *(tmp_path / "run").rglob("*"),
+        *Path(nodes.head_node.get_session_dir_path()).rglob("*"),
+    ]
+    assert not [one for one in files if one.is_file() and KEY.encode() in one.read_bytes()]
 
 
 def kill(cluster: Any, name: str, draw: random.Random, how: signal.Signals) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tacit.cluster.faults import outcome
 from tacit.cluster.messages import Recovery
-from tacit.errors import GradingError, SandboxError
+from tacit.errors import ConfigError, GradingError, SandboxError, TacitError
 from tacit.grading import grade
 from tacit.types import Grade, Task
 
@@ -19,15 +19,24 @@ PAUSE_S = 0.5
 """Before the next try, in which Ray starts a lost grading worker again."""
 
 
+KINDS: dict[str, type[TacitError]] = {
+    "sandbox": SandboxError,
+    "grading": GradingError,
+    "config": ConfigError,
+}
+"""What a grader may raise; Ray would wrap it."""
+
+
 class GradingWorker:
     """A Ray actor, started again by Ray whenever it dies."""
 
     async def grade(self, task: Task, text: str) -> Grade | tuple[str, str]:
-        """The grade; or, if the grader failed, which error and what it said."""
+        """The grade; or, if there is none, which kind of error and what it said."""
         try:
             return await grade(task, text)
-        except GradingError as error:
-            return type(error).__name__, str(error)
+        except tuple(KINDS.values()) as error:
+            kind = next(name for name, kind in KINDS.items() if isinstance(error, kind))
+            return kind, str(error)
 
     async def pid(self) -> int:
         return os.getpid()
@@ -54,7 +63,7 @@ class Graders:
             self._busy[which] += 1
             try:
                 return _graded(await self._ask(self._actors[which], task, text))
-            except GradingError:
+            except tuple(KINDS.values()):
                 raise
             except Exception as error:  # Ray's errors have no common base that means "lost"
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -80,4 +89,4 @@ def _graded(said: Grade | tuple[str, str]) -> Grade:
     if isinstance(said, Grade):
         return said
     kind, sentence = said
-    raise (SandboxError if kind == SandboxError.__name__ else GradingError)(sentence)
+    raise KINDS[kind](sentence)

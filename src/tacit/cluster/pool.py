@@ -163,9 +163,12 @@ class Pool:
                     await end(hand.actor, None)
                 raise
             except Exception as error:  # Ray's errors, and what the worker raised
+                # what it was playing may be the cause, and has a limit of its own
+                excused = (
+                    hand.delivered or hand.under_way or (isinstance(error, NoRoom) and self.ready)
+                )
+                failures = 0 if excused else failures + 1
                 reason = await self._lose(hand, error)
-                full = isinstance(error, NoRoom) and self.ready
-                failures = 0 if hand.delivered else failures + (not full)
         self._deck.workers -= 1
         if not self._deck.workers:
             self._closed = f"no worker of the cluster is left: {reason}"
