@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,7 +24,7 @@ from tacit.errors import Refused
 from tacit.rollout.play import Job
 from tacit.team.roster import Roster, build_roster
 from tacit.team.team import Setting
-from tacit.types import Receipt
+from tacit.types import Grade, Receipt, Task
 from tests.helpers.scripted_teams import TASK
 
 STORE = 100 * 2**20
@@ -34,8 +36,9 @@ def ray_nodes(count: int, cpus: int = 4) -> Iterator[Any]:
     ray = import_ray()
     from ray.cluster_utils import Cluster
 
+    logs = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a socket's path must be short
     head = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "temp_dir": logs})
     try:
         for _ in range(count - 1):
             cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
@@ -44,6 +47,7 @@ def ray_nodes(count: int, cpus: int = 4) -> Iterator[Any]:
     finally:
         ray.shutdown()
         cluster.shutdown()
+        shutil.rmtree(logs, ignore_errors=True)
 
 
 def actors(cluster: Any, name: str) -> list[int]:
@@ -126,6 +130,16 @@ async def _go_wrong(what: str) -> None:
         await asyncio.sleep(600)
     if what == "refuse":
         raise Refused("sim: no such model")
+
+
+async def stuck_once(task: Task, text: str) -> Grade:
+    """A grader that blocks its process the first time; `answer` is the file it remembers by."""
+    try:
+        Path(task.answer).touch(exist_ok=False)
+    except FileExistsError:
+        return Grade(reward=1.0, right=True)
+    time.sleep(600)
+    raise AssertionError("nobody ended this process")
 
 
 @asynccontextmanager

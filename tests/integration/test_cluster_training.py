@@ -27,7 +27,7 @@ from tacit.cli.training import run_training
 from tests.helpers.ray_nodes import actors, ray_nodes
 from tests.helpers.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 SMALL = (
     "tasks.limit=6",
@@ -43,10 +43,12 @@ SMALL = (
 )
 """`pocket-hint`, but a few steps with small groups."""
 HERE = "tests/integration/test_cluster_training.py"
-HURRY = ("cluster.heartbeat=8", "cluster.retries=20")
+HURRY = ("cluster.heartbeat=8",)
 
 
 KEY = "sk-very-secret"
+LIMIT_S = 400.0
+"""Of one run; what hangs fails."""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,14 @@ def nodes() -> Iterator[Any]:
     torch.use_deterministic_algorithms(False)
 
 
+def trained(config: Config, folder: Path) -> dict[str, Any]:
+    async def within_limit() -> dict[str, Any]:
+        async with asyncio.timeout(LIMIT_S):
+            return await run_training(config, folder)
+
+    return asyncio.run(within_limit())
+
+
 def config(*more: str) -> Config:
     return load_config("pocket-hint", [*SMALL, *more])
 
@@ -66,7 +76,7 @@ def config(*more: str) -> Config:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run in one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    asyncio.run(run_training(config(), folder))
+    trained(config(), folder)
     return folder
 
 
@@ -94,7 +104,7 @@ def same(run: Path, other: Path) -> None:
 
 def test_two_nodes_learn_what_one_process_learns(nodes: Any, alone: Path, tmp_path: Path) -> None:
     where = "cluster.address=" + nodes.address
-    summary = asyncio.run(run_training(config(where), tmp_path / "run"))
+    summary = trained(config(where), tmp_path / "run")
     same(tmp_path / "run", alone)
     assert summary["cluster"]["recoveries"] == 0
     versions = {call["version"] for one in episodes(alone, "train") for call in one["calls"]}
@@ -103,9 +113,9 @@ def test_two_nodes_learn_what_one_process_learns(nodes: Any, alone: Path, tmp_pa
 
 def test_a_run_goes_on_elsewhere(nodes: Any, alone: Path, tmp_path: Path) -> None:
     """Where it is played is no part of what is learned: one step here, the others there."""
-    asyncio.run(run_training(config("train.steps=1"), run := tmp_path / "run"))
+    trained(config("train.steps=1"), run := tmp_path / "run")
     where = "cluster.address=" + nodes.address
-    asyncio.run(run_training(config(where, "cluster.graders=0"), run))
+    trained(config(where, "cluster.graders=0"), run)
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in metrics if "train/gradient_norm" in line]
     whole = [json.loads(line) for line in (alone / "metrics.jsonl").read_text().splitlines()]
@@ -121,10 +131,10 @@ def test_every_answer_of_an_api_is_paid_once_and_the_key_stays_where_it_is(
     own = {"budget": {"tokens": 30}, "train": {"steps": 2}, "prices": str(prices)}
     whole = tree(models={"far": far}, **own)
     whole["team"]["agents"]["actor"]["model"] = "far"
-    asyncio.run(run_training(parse_config(whole), tmp_path / "alone"))
+    trained(parse_config(whole), tmp_path / "alone")
     before = len(server.asked)
     on_nodes = parse_config(whole | {"cluster": {"address": nodes.address}})
-    summary = asyncio.run(run_training(on_nodes, tmp_path / "run"))
+    summary = trained(on_nodes, tmp_path / "run")
     server.stop()
     same(tmp_path / "run", tmp_path / "alone")
     (paid,) = summary["spend"]["models"]
@@ -153,7 +163,7 @@ def disturbed(run: Path, where: str, disturb: Callable[[], None], delay: float) 
     thread = threading.Thread(target=wait)
     thread.start()
     try:
-        return asyncio.run(run_training(config(where, *HURRY), run))
+        return trained(config(where, *HURRY), run)
     finally:
         over.set()
         thread.join()
@@ -188,7 +198,11 @@ def test_a_dead_head_goes_on_from_its_last_checkpoint(
     process = started(tmp_path, *command, warm=False)
     assert kill_when(process, lambda: lines(run) >= 2)
     wait_for(lambda: not actors(nodes, "RolloutWorker"))
-    finish(started(tmp_path, *command, warm=False))
+    again = started(tmp_path, *command, warm=False)
+    limit = threading.Timer(LIMIT_S, again.kill)
+    limit.start()
+    finish(again)
+    limit.cancel()
     same(run, alone)
 
 

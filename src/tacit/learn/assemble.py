@@ -197,8 +197,10 @@ async def open_assembly(
     trained_engines: dict[str, TrainedEngine] = {}
     try:
         for name in _models(config, team, given):
-            opened = elsewhere.frozen(name) if elsewhere else None
-            engines[name] = opened or _open(name, config, team, loaded, account)
+            if elsewhere:
+                engines[name] = elsewhere.frozen(name)
+            else:
+                engines[name] = _open(name, config, team, loaded, account)
         names = policy_names(config, team)
         for name in dict.fromkeys(team.agents[role].model for role in names):
             if name not in loaded:
@@ -209,8 +211,9 @@ async def open_assembly(
         bases = {role: loaded[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
         for name, policy in policies.items():
-            served = elsewhere.trained(policy) if elsewhere else None
-            trained_engines[name] = served or _serve(policy, config, engines)
+            trained_engines[name] = (
+                elsewhere.trained(policy) if elsewhere else _serve(policy, config, engines)
+            )
         by_role: dict[str, Engine] = {
             role: trained_engines[names[role]] if role in names else engines[agent.model]
             for role, agent in team.agents.items()
