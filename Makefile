@@ -39,7 +39,7 @@ quick: .venv/.dev
 integration: .venv/.integration
 	$(PYTEST) "$(NOT_HERE)" tests/integration
 
-soak: .venv/.dev
+soak: .venv/.integration
 	TACIT_SOAK_RESULTS=benchmarks/results $(BIN)/pytest -m soak
 
 lint: .venv/.integration

@@ -64,6 +64,7 @@ HEAVY = (
     "datasets",
     "chess",
     "starlette",
+    "ray",
 )
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))

@@ -31,6 +31,7 @@ HEADINGS: dict[str, type[Section]] = {
     "`loss`": config.LossConfig,
     "`train`": config.TrainConfig,
     "`search`": config.SearchConfig,
+    "`cluster`": config.ClusterConfig,
 }
 
 

@@ -17,7 +17,7 @@ from tacit.learn.state import State
 from tacit.learn.track import check_trackers
 from tacit.learn.weights import Weights
 from tacit.run.folder import Request, RunFolder
-from tacit.run.opening import Variants, measured_teams_of, prices_of, seat, variants_of
+from tacit.run.opening import Variants, measured_teams_of, prices_of, variants_of
 from tacit.run.spending import Spending
 from tacit.types import Episode
 
@@ -91,6 +91,7 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
         compared = await _compared(made, run, state, spending)
+        cluster = {"cluster": made.elsewhere.to_json()} if made.elsewhere else {}
     result = {
         "name": config.name,
         "seed": config.seed,
@@ -103,6 +104,7 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
         "dropped": state.dropped,
         "spend": spending.to_json(),
         **compared,
+        **cluster,
     }
     run.write_json("summary.json", result)
     return result
@@ -117,7 +119,7 @@ async def _compared(
     with measuring(config, run, made.test_tasks, made.grader, spending) as measurement:
         teams = {"untrained": Measured(measurement.played("eval-000000"))}
         for name, team in config.teams.items():
-            teams[name] = await measurement.team(name, seat(team, made.engines))
+            teams[name] = await measurement.team(name, made.seat(team))
         best = int(state.best["step"])
         teams["trained"] = Measured(measurement.played(f"eval-{best:06d}"))
         variants = variants_of(config, made.team, made.test_tasks)
@@ -146,8 +148,7 @@ async def _others(
     models = {agent.model for agent in made.team.agents.values()}
     if measurement.run.origin() or not models <= made.engines.keys():
         return {"trained": trained}
-    frozen = seat(made.team, made.engines)
-    untrained = await measurement.others("eval-000000", frozen, variants)
+    untrained = await measurement.others("eval-000000", made.seat(made.team), variants)
     return {"untrained": untrained, "trained": trained}
 
 

@@ -454,6 +454,45 @@ class SearchConfig(Section):
         return self
 
 
+class ClusterConfig(Section):
+    """Where episodes are played: here, or by workers on a Ray cluster (extra `ray`)."""
+
+    address: str | None = None
+    """`auto`, `local` or host:port of a Ray cluster; default none, all is played here."""
+    workers: PositiveInt = 2
+    """Rollout workers; those that are lost are started again."""
+    cpus: NonNegativeFloat = 1.0
+    """CPUs of each worker."""
+    gpus: NonNegativeFloat = 0.0
+    """GPUs of each worker."""
+    graders: NonNegativeInt = 1
+    """Grading workers of one CPU each; 0: the rollout workers grade."""
+    start: PositiveFloat = 600.0
+    """Seconds allowed for a worker to load its models."""
+    deadline: PositiveFloat = 1800.0
+    """Seconds allowed for one episode; then its worker is killed and replaced."""
+    heartbeat: PositiveFloat = 60.0
+    """Seconds without a sign of life after which a worker is killed and replaced."""
+    retries: NonNegativeInt = 2
+    """How often an episode that was lost with its worker is played again before it fails."""
+    staleness: NonNegativeInt = 0
+    """How many updates old the weights of an episode may be; only 0 is implemented."""
+
+    @field_validator("address")
+    @classmethod
+    def _is_no_client(cls, address: str | None) -> str | None:
+        if address is not None and (not address.strip() or "://" in address):
+            raise ValueError("write `auto`, `local` or host:port, and train on a cluster's node")
+        return address
+
+    @field_validator("staleness")
+    @classmethod
+    def _is_synchronous(cls, staleness: int) -> int:
+        if staleness:
+            raise ValueError("only 0 is implemented: episodes are played with the latest weights")
+        return staleness
+
+
 class Config(Section):
     """One experiment."""
 
@@ -483,6 +522,7 @@ class Config(Section):
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     search: SearchConfig = SearchConfig()
+    cluster: ClusterConfig = ClusterConfig()
 
     @field_validator("name")
     @classmethod

@@ -27,7 +27,7 @@ def trained_alone(roster: Roster, speakers: Collection[str]) -> Roster | None:
         return None
     solo = find_topology("solo")
     agent = replace(rest[0], role="actor", engine=trained, part=solo.roles["actor"].part)
-    return Roster(agents=(agent,), topology=solo)
+    return Roster(agents=(agent,), topology=solo, elsewhere=roster.elsewhere)
 
 
 def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
@@ -45,6 +45,7 @@ def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
         options=roster.options,
         without=roster.without,
         stop=roster.stop,
+        elsewhere=roster.elsewhere,
         by=frozen,
         of=speakers,
     )

@@ -1,9 +1,9 @@
 """Assembles a training run: the team, its models and policies, tasks and updaters."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import torch
 
@@ -24,7 +24,8 @@ from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
 from tacit.learn.update import Updater
 from tacit.registry import lookup
 from tacit.rollout.groups import Player, choosing_roles, several_choices
-from tacit.run.opening import grader_of, is_greedy, prices_of, tasks_of, teams_of
+from tacit.rollout.play import Job
+from tacit.run.opening import grader_of, is_greedy, prices_of, seat, tasks_of, teams_of
 from tacit.silence import Silence, open_silence
 from tacit.tasks import check_trainable, drop_leaks
 from tacit.team.roster import Roster, build_roster, check_team
@@ -32,10 +33,33 @@ from tacit.types import Episode, Task
 
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
 """Sends weights to vLLM; a ring, so found by name."""
+CLUSTER = "tacit.cluster.opening:open_cluster"
+"""Has episodes played by other processes; a ring, so found by name."""
 NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
     "and the choice to speak is not trained"
 )
+
+
+class Elsewhere(Protocol):
+    """Other processes that play episodes, with engines of their own and the weights they are sent.
+
+    The engines that it gives stand for those: they are seated here, and generate nothing here.
+    """
+
+    def frozen(self, model: str) -> Engine: ...
+
+    def trained(self, policy: Policy) -> TrainedEngine: ...
+
+    async def play(self, roster: Roster, job: Job) -> Episode: ...
+
+    def times(self) -> dict[str, float]:
+        """What was lost and recovered since the last call, for `timing.jsonl`."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """For the summary."""
+        ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -51,6 +75,8 @@ class Assembly:
     frozen: dict[str, LoadedModel]
     engines: dict[str, Engine]
     """Frozen engines by model, also for the teams that a run is compared with."""
+    elsewhere: Elsewhere | None = None
+    """Who plays the episodes, if not this process."""
     train_tasks: list[Task] = field(default_factory=list)
     """This field and those below are set only for training."""
     test_tasks: list[Task] = field(default_factory=list)
@@ -62,6 +88,10 @@ class Assembly:
     def player(self, on_episode: Callable[[Episode], None]) -> Player:
         fixed = {role for role in self.team.agents if is_greedy(self.config, self.team, role)}
         return Player(self.roster, self.grader, self.config, self.silence, fixed, on_episode)
+
+    def seat(self, team: TeamConfig) -> Roster:
+        """Another team, speaking with the frozen engines."""
+        return replace(seat(team, self.engines), elsewhere=self.roster.elsewhere)
 
     def warmup(self) -> Warmup:
         return Warmup(limit=self.silence.warmup_steps, gain=self.config.silence.warmup_gain)
@@ -154,10 +184,12 @@ async def open_assembly(
     team: TeamConfig,
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> AsyncIterator[Assembly]:
     """Load models and build policies, but no tasks; close everything at the end.
 
-    Engines in `given` replace the models of their roles.
+    Engines in `given` replace the models of their roles. With `elsewhere` only the models that
+    learn are loaded here.
     """
     given = given or {}
     engines: dict[str, Engine] = {}
@@ -165,7 +197,10 @@ async def open_assembly(
     trained_engines: dict[str, TrainedEngine] = {}
     try:
         for name in _models(config, team, given):
-            engines[name] = _open(name, config, team, loaded, account)
+            if elsewhere:
+                engines[name] = elsewhere.frozen(name)
+            else:
+                engines[name] = _open(name, config, team, loaded, account)
         names = policy_names(config, team)
         for name in dict.fromkeys(team.agents[role].model for role in names):
             if name not in loaded:
@@ -176,22 +211,26 @@ async def open_assembly(
         bases = {role: loaded[team.agents[role].model] for role in names}
         policies = build_policies(names, bases, config.policy, config.seed)
         for name, policy in policies.items():
-            trained_engines[name] = _serve(policy, config, engines)
+            trained_engines[name] = (
+                elsewhere.trained(policy) if elsewhere else _serve(policy, config, engines)
+            )
         by_role: dict[str, Engine] = {
             role: trained_engines[names[role]] if role in names else engines[agent.model]
             for role, agent in team.agents.items()
             if role not in given
         }
+        roster = build_roster(team, by_role | dict(given))
         with undisturbed():
             yield Assembly(
                 config=config,
                 team=team,
-                roster=build_roster(team, by_role | dict(given)),
+                roster=replace(roster, elsewhere=elsewhere.play if elsewhere else None),
                 silence=_silence(config, team),
                 policies=policies,
                 trained_engines=list(trained_engines.values()),
                 frozen=loaded,
                 engines=engines,
+                elsewhere=elsewhere,
             )
     finally:
         for engine in (*trained_engines.values(), *engines.values()):
@@ -207,7 +246,10 @@ async def open_training(config: Config, account: Account | None = None) -> Async
     train_tasks, leaks = drop_leaks(tasks_of(config.train_tasks, config.judge), test_tasks)
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
-    async with open_assembly(config, team, account=account) as made:
+    async with (
+        _elsewhere(config, account) as elsewhere,
+        open_assembly(config, team, account=account, elsewhere=elsewhere) as made,
+    ):
         system = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
         for model in made.frozen.values():
             check_chat(chat_of(model), system=system)
@@ -216,6 +258,15 @@ async def open_training(config: Config, account: Account | None = None) -> Async
         made.fingerprints = {name: fingerprint(m.module) for name, m in made.frozen.items()}
         made.grader = grader_of(config, made.engines)
         yield made
+
+
+def _elsewhere(
+    config: Config, account: Account | None
+) -> AbstractAsyncContextManager[Elsewhere | None]:
+    if config.cluster.address is None:
+        return nullcontext()
+    opened: AbstractAsyncContextManager[Elsewhere] = lookup("cluster", CLUSTER, {})(config, account)
+    return opened
 
 
 def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:

@@ -165,6 +165,7 @@ class Trainer:
         self._guard(batch, updated)
         train = self.made.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
+        times |= self._elsewhere()
         self.journal.failed(self.state.step, failed)
         if train.save_episodes:
             self.journal.played(self.state.step, batch)
@@ -266,11 +267,15 @@ class Trainer:
             "eval/tokens": summary.generated.mean + summary.observed,
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
-        self.journal.line(step, numbers, {"evaluate_s": time.perf_counter() - began})
+        times = {"evaluate_s": time.perf_counter() - began} | self._elsewhere()
+        self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
             self.on_note(sentence)
         self._remember(numbers)
         self.state.owed = False
+
+    def _elsewhere(self) -> dict[str, float]:
+        return self.made.elsewhere.times() if self.made.elsewhere else {}
 
     def _remember(self, numbers: Mapping[str, float]) -> None:
         """Rank by being within the budgets, then by accuracy, then by fewer tokens."""

@@ -158,13 +158,14 @@ async def _training(
 
 
 def _smaller(config: Config) -> Config:
-    """The config with small groups."""
+    """The config with small groups, all of it played here."""
     group = min(GROUP, config.train.group)
     train = config.train.model_copy(update={"group": group, "dynamic_sampling": 0})
     # as in the run, every play of the silent arm belongs to a spoken episode
     plays = min(group, config.silence.silent_samples)
     silence = config.silence.model_copy(update={"silent_samples": plays})
-    return config.model_copy(update={"train": train, "silence": silence})
+    here = config.cluster.model_copy(update={"address": None})
+    return config.model_copy(update={"train": train, "silence": silence, "cluster": here})
 
 
 async def _measured(config: Config, made: "Assembly", cap: Cap) -> list[Part]:

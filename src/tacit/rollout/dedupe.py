@@ -36,6 +36,10 @@ class Once:
         self._kept: dict[Hashable, Completion] = {}
         self._turns = KeyedLock()
 
+    def __reduce__(self) -> tuple[type["Once"], tuple[Engine]]:
+        """Sent to another process, it remembers nothing."""
+        return Once, (self.engine,)
+
     def encode(
         self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
     ) -> tuple[int, ...]:

@@ -124,7 +124,7 @@ async def play_all(
             number, job = queue.pop()
             under_way += 1
             # in its own task, so that the critical path of one episode never leaks into the next
-            episode = await asyncio.create_task(play_episode(roster, job, grader=grader))
+            episode = await asyncio.create_task(_play(roster, job, grader))
             done[number] = episode
             under_way -= 1
             free += cap.left() == at_first
@@ -142,6 +142,12 @@ async def play_all(
     if queue:
         raise SpendCap(str(cap.reached()))
     return [done[number] for number in sorted(done)]
+
+
+async def _play(roster: Roster, job: Job, grader: Grader) -> Episode:
+    if roster.elsewhere:
+        return await roster.elsewhere(roster, job)
+    return await play_episode(roster, job, grader=grader)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ MANNERS = {
 """Settings of a model that change how fast it answers, not what it answers."""
 SHARED = {"name", "seed", "tasks", "models", "mcp", "prices", "spend_cap", "judge"}
 SHARED |= {"team", "teams", "search", "audit"}
-LEARNING = Config.model_fields.keys() - SHARED - {"evaluation", "train"}
+LEARNING = Config.model_fields.keys() - SHARED - {"evaluation", "train", "cluster"}
 """Sections that only training uses, besides `train`."""
 EXTENDING = {
     "steps",

@@ -16,7 +16,7 @@ from tacit.registry import did_you_mean, lookup
 from tacit.team.prompts import FORMS
 from tacit.team.team import Agent, Setting, Team
 from tacit.team.tools import open_toolbox
-from tacit.types import Call, Message, Task
+from tacit.types import Call, Episode, Message, Task
 
 Play = Callable[..., Awaitable[Message]]
 
@@ -57,6 +57,8 @@ class Roster:
     options: Mapping[str, Any] = field(default_factory=dict)
     without: frozenset[Cut] = frozenset()
     stop: str | None = None
+    elsewhere: Callable[..., Awaitable[Episode]] | None = None
+    """Given this roster and a job, has the episode played and graded by another process."""
 
     def seat(
         self, task: Task, setting: Setting, on_call: Callable[[Call], None] | None = None
