@@ -20,9 +20,9 @@ from tests.helpers.training_runs import tiny_config, tree
     [
         ([{"CPU": 8, "GPU": 4}], None),
         ([{"CPU": 4, "GPU": 1}, {"CPU": 4, "GPU": 3}], None),
-        ([{"CPU": 8}], "no room for 4 of the workers and 0 of the grading workers"),
-        ([{"CPU": 5, "GPU": 4}], "no room for 0 of the workers and 1 of the grading workers"),
-        ([{"CPU": 3, "GPU": 4}, {"CPU": 9}], "no room for 1 of the workers"),
+        ([{"CPU": 8}], "no room for 4 of them"),
+        ([{"CPU": 5, "GPU": 4}], "no room for 1 of them"),
+        ([{"CPU": 3, "GPU": 4}, {"CPU": 9}], "no room for 1 of them"),
         ([], "than the 0 nodes have"),
     ],
 )
@@ -37,7 +37,7 @@ def test_every_worker_needs_room_on_one_node(
 def test_the_sentence_says_what_is_asked_and_what_is_there() -> None:
     said = shortage(ClusterConfig(workers=3, cpus=2, graders=0), [{"CPU": 4}])
     assert said is not None
-    assert said.startswith("cluster: 3 workers of 2 CPUs and 0 GPUs and 0 grading workers of 1 CPU")
+    assert said.startswith("cluster: 3 workers of 2 CPUs and 0 GPUs, 0 grading workers of 1 CPU")
     assert "need more than the 1 nodes have (4 CPUs and 0 GPUs)" in said
 
 

@@ -57,7 +57,7 @@ class Learner:
 
 
 class Learners:
-    """The other learners of a run. Give it to an `Updater` as `elsewhere`."""
+    """The other learners of a run. Give it to an `Updater` as `shared`."""
 
     def __init__(
         self, config: Config, count: int, *, cpus: float = 1.0, gpus: float = 0.0, deadline: float

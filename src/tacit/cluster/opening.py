@@ -1,7 +1,7 @@
 """Opens a cluster for a training run; the learner stays in this process."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import save
 
 from tacit.cluster.engines import RemoteEngine, RemoteTrained, model_key
+from tacit.cluster.learners import Learners
 from tacit.cluster.placement import check_room, joined
 from tacit.cluster.pool import Pool
 from tacit.cluster.worker import installed, open_from_config
@@ -20,9 +21,10 @@ from tacit.learn.policy import Policy
 class Cluster:
     """What `learn/assemble.py` calls `Elsewhere`: workers play, the head learns."""
 
-    def __init__(self, config: Config, pool: Pool) -> None:
+    def __init__(self, config: Config, pool: Pool, learners: Learners | None = None) -> None:
         self._config, self._pool = config, pool
         self.play = pool.play
+        self.gradients = learners
         self._told = 0
 
     def frozen(self, model: str) -> RemoteEngine:
@@ -48,6 +50,7 @@ class Cluster:
         recovered = self._pool.recovered
         return {
             "workers": self._config.cluster.workers,
+            "learners_lost": self.gradients.lost if self.gradients else 0,
             "recoveries": len(recovered),
             "lost_s": sum(one.seconds for one in recovered),
             "episodes": dict(self._pool.counts),
@@ -63,8 +66,28 @@ async def open_cluster(config: Config, account: Account | None) -> AsyncIterator
         opener = partial(open_from_config, worker_config(config), installed())
         charged = any(config.model_named(name).engine == "api" for name in used(config))
         pool = Pool(config.cluster, opener, _absolute(account or Account()), charged=charged)
-        async with pool:
-            yield Cluster(config, pool)
+        with _learners(config) as learners:
+            async with pool:
+                yield Cluster(config, pool, learners)
+
+
+@contextmanager
+def _learners(config: Config) -> Iterator[Learners | None]:
+    settings = config.cluster
+    if not settings.learners:
+        yield None
+        return
+    learners = Learners(
+        worker_config(config),
+        settings.learners,
+        cpus=settings.cpus,
+        gpus=settings.learner_gpus,
+        deadline=settings.deadline,
+    )
+    try:
+        yield learners
+    finally:
+        learners.close()
 
 
 def used(config: Config) -> list[str]:

@@ -56,10 +56,12 @@ def joined(settings: ClusterConfig) -> Iterator[None]:
 
 
 def wanted(settings: ClusterConfig) -> list[Room]:
-    """What each worker and each grading worker takes."""
+    """What each worker, each grading worker and each learner takes."""
     worker: Room = {"CPU": settings.cpus, "GPU": settings.gpus}
     grader: Room = {"CPU": 1.0, "GPU": 0.0}
-    return [worker] * settings.workers + [grader] * settings.graders
+    learner: Room = {"CPU": settings.cpus, "GPU": settings.learner_gpus}
+    learners = [learner] * settings.learners
+    return [worker] * settings.workers + [grader] * settings.graders + learners
 
 
 def check_room(settings: ClusterConfig) -> None:
@@ -76,13 +78,12 @@ def shortage(settings: ClusterConfig, nodes: Sequence[Mapping[str, float]]) -> s
     homeless = [one for one in largest_first if not _placed(one, free)]
     if not homeless:
         return None
-    workers = sum(one == wanted(settings)[0] for one in homeless)
     has = {kind: sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU")}
     return (
-        f"cluster: {settings.workers} workers of {_words(wanted(settings)[0])} and "
-        f"{settings.graders} grading workers of 1 CPU need more than the {len(nodes)} nodes have "
-        f"({_words(has)}): no room for {workers} of the workers and {len(homeless) - workers} of "
-        "the grading workers; start more nodes, or lower cluster.workers, cpus, gpus or graders"
+        f"cluster: {settings.workers} workers of {_words(wanted(settings)[0])}, {settings.graders} "
+        f"grading workers of 1 CPU and {settings.learners} learners need more than the "
+        f"{len(nodes)} nodes have ({_words(has)}): no room for {len(homeless)} of them; start more "
+        "nodes, or lower cluster.workers, cpus, gpus, graders or learners"
     )
 
 

@@ -467,6 +467,10 @@ class ClusterConfig(Section):
     """GPUs of each worker."""
     graders: NonNegativeInt = 1
     """Grading workers of one CPU each; 0: the rollout workers grade."""
+    learners: NonNegativeInt = 0
+    """Learners that share each step's gradients with this process."""
+    learner_gpus: NonNegativeFloat = 0.0
+    """GPUs of each; it also takes `cpus`."""
     start: PositiveFloat = 600.0
     """Seconds allowed for a worker to load its models."""
     deadline: PositiveFloat = 1800.0

@@ -21,7 +21,7 @@ from tacit.errors import ConfigError
 from tacit.grading import Grader, grade
 from tacit.learn.credit import Credit
 from tacit.learn.policy import Policy, build_policies, fingerprint, policy_names
-from tacit.learn.update import Updater
+from tacit.learn.update import Gradients, Updater
 from tacit.registry import lookup
 from tacit.rollout.groups import Player, choosing_roles, several_choices
 from tacit.rollout.play import Job
@@ -46,6 +46,9 @@ class Elsewhere(Protocol):
 
     The engines that it gives stand for those: they are seated here, and generate nothing here.
     """
+
+    gradients: Gradients | None
+    """Learners that share each step's gradients, or None."""
 
     def frozen(self, model: str) -> Engine: ...
 
@@ -329,4 +332,5 @@ def updater_of(made: Assembly, name: str) -> Updater:
     if made.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
     longest = max(agent.max_tokens for agent in made.team.agents.values() if agent.trained)
-    return Updater(policy, made.config, longest)
+    shared = made.elsewhere.gradients if made.elsewhere else None
+    return Updater(policy, made.config, longest, shared=shared)

@@ -48,8 +48,8 @@ class Updated:
 
 Measured = tuple[LossStats, Mapping[str, float]]
 """The statistics of one microbatch, and sums over its tokens."""
-Elsewhere = Callable[["Updater", Sequence[Microbatch]], Iterator[Measured | None]]
-"""Like `Updater.gradients`, with the help of others."""
+Gradients = Callable[["Updater", Sequence[Microbatch]], Iterator[Measured | None]]
+"""`Updater.gradients`, or the same with the help of others."""
 
 
 @dataclass(slots=True)
@@ -91,8 +91,8 @@ class Updater:
     """Moves the choice to speak."""
     taken: int = 0
     """Optimiser steps so far, for the schedule."""
-    elsewhere: "Elsewhere | None" = None
-    """Other learners, who share the gradients of each step."""
+    shared: "Gradients | None" = None
+    """Computes gradients together with other learners."""
 
     def __post_init__(self) -> None:
         weights, schedule = list(self.policy.parameters.values()), self.config.optimizer
@@ -127,7 +127,7 @@ class Updater:
             self._store_old(batches[1:])
             for batch in batches:
                 self.optimizer.zero_grad(set_to_none=True)
-                for one in (self.elsewhere or Updater.gradients)(self, batch):
+                for one in (self.shared or Updater.gradients)(self, batch):
                     seen.add(one)
                 rate = self.learning_rate()
                 seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))

@@ -5,12 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-ray = pytest.importorskip("ray", reason="Ray is not installed")
-
 import torch
 
-from tacit.cluster.learners import Learners, shares
 from tacit.config import Config
 from tacit.learn.assemble import open_assembly, updater_of
 from tacit.learn.batch import Row
@@ -18,6 +14,12 @@ from tacit.learn.loss import BatchSizes
 from tacit.learn.microbatch import Microbatch
 from tacit.learn.update import Updated
 from tests.helpers.learn_parts import make_rows
+
+pytest.importorskip("ray", reason="extra `integration` is not installed")
+
+import ray
+
+from tacit.cluster.learners import Learners, shares
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +52,7 @@ async def updated(rows: list[Row], learners: Any = None) -> tuple[Updated, dict[
     assert CONFIG.team
     async with open_assembly(CONFIG, CONFIG.team) as made:
         updater = updater_of(made, "team")
-        updater.elsewhere = learners
+        updater.shared = learners
         for _ in range(2):
             found = updater.update(rows, [], train_choice=False)
         return found, updater.policy.state()
