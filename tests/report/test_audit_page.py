@@ -124,8 +124,8 @@ def test_an_audit_names_the_command_that_makes_its_page(tmp_path: Path) -> None:
         "tasks": {"name": "arithmetic", "split": "test", "limit": 4},
         "team": {"topology": "debate", "agents": agents, "options": {"rounds": 2}},
     }
-    (tmp_path / "x.json").write_text(json.dumps(config))
-    done = tacit_(tmp_path, "audit", "x.json", "--out", "runs/two words")
+    (tmp_path / "x.yaml").write_text(json.dumps(config))
+    done = tacit_(tmp_path, "audit", "x.yaml", "--out", "runs/two words")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "as a page: tacit report 'runs/two words'"
     found = found_in(json.loads((tmp_path / "runs/two words/audit.json").read_text()))
