@@ -129,7 +129,7 @@ def test_an_audit_names_the_command_that_makes_its_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "as a page: tacit report 'runs/two words'"
     found = found_in(json.loads((tmp_path / "runs/two words/audit.json").read_text()))
-    assert {part["kind"] for part in found["parts"]} == {"agent", "round"}
-    assert edge_of(found, "debater 1", "debater 2")["worth"]["name"] == "debater 1"
+    assert {part["kind"] for part in found["parts"]} == {"agent", "round", "edge"}
+    assert edge_of(found, "debater 1", "debater 2")["worth"]["name"] == "debater 1 to debater 2"
     assert found["agents"][0]["worth"] and found["agents"][0]["parts"]["instructions"]["tokens"]
     assert tacit_(tmp_path, "report", "runs/two words").returncode == 0
