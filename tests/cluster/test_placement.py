@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tacit.cluster.placement import shortage
+from tacit.cluster.placement import joined, shortage
 from tacit.config import ClusterConfig
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
@@ -49,6 +49,16 @@ async def test_without_ray_a_run_is_refused_before_models_load(
     with pytest.raises(ConfigError, match=r"^cluster.address needs Ray: pip install 'tacit\[ray\]"):
         async with open_training(tiny_config(cluster={"address": "auto"})):
             raise AssertionError("it opened")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port"])
+def test_where_nothing_listens_that_is_said_at_once(address: str) -> None:
+    pytest.importorskip("ray")
+    with (
+        pytest.raises(ConfigError, match=f"^cluster.address: no Ray cluster at `{address}`: start"),
+        joined(ClusterConfig(address=address)),
+    ):
+        raise AssertionError("it joined")
 
 
 @pytest.mark.slow

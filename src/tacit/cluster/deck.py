@@ -80,7 +80,8 @@ class Hand:
         return [pending for pending in self.under_way.values() if pending.sent < limit]
 
     def __str__(self) -> str:
-        return f"worker {self.number}" + (f" on {self.place.host}" if self.place else "")
+        there = self.place
+        return f"worker {self.number}" + (f" ({there.host}, pid {there.pid})" if there else "")
 
 
 class Deck:

@@ -1,8 +1,6 @@
 """What became of a worker: its cause of death in one sentence, and an end to one that hangs."""
 
 import asyncio
-import os
-import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,13 +8,12 @@ from typing import Any
 from tacit.cluster.messages import Place
 
 ASKED_S = 10.0
-"""How long another node is asked for a log, or to end a process."""
+"""How long another node is asked for a log."""
 GRACE_S = 1.0
 """More time for an answer that came while this process was busy learning, and is not read yet."""
 TAIL = 3
 """Lines of a lost worker's log that are shown."""
 NOISE = ("Some common causes include", "If the process was killed by the kernel OOM killer")
-ACTOR = "ray::RolloutWorker"
 
 
 class WorkerLost(Exception):
@@ -46,34 +43,33 @@ async def reason_of(error: BaseException, place: Place | None) -> str:
         text = text.partition("The actor is dead because ")[2] or text
         for phrase in NOISE:
             text = text.partition(phrase)[0].rstrip()
-    words = await _on_node(place, _tail, place.log) if place and place.log else None
+    words = await _last_words(place) if place and place.log else None
     said = f"; its last words: {' | '.join(words)}" if words else ""
     return f"{text[:300].rstrip('.')}{said}"
 
 
-async def end(actor: Any, place: Place | None) -> None:
-    """End a worker, also one that is stopped or stuck and does not hear Ray."""
+def end(actor: Any) -> None:
+    """End a worker; one that is stopped or stuck is killed by its node after some seconds."""
     import ray
 
     with suppress(Exception):  # it may be gone already
         ray.kill(actor)
-    if place:
-        await _on_node(place, _kill, place.pid)
 
 
-async def _on_node(place: Place, function: Any, *arguments: Any) -> Any:
-    """Call a function on the worker's node; None if the node does not answer."""
+async def _last_words(place: Place) -> list[str]:
+    """The end of a worker's log, read on its node; nothing if the node does not answer."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     if place.node == ray.get_runtime_context().get_node_id():
-        return function(*arguments)
+        return _tail(place.log)
     there = NodeAffinitySchedulingStrategy(place.node, soft=False)
-    remote = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    remote = ray.remote(_tail).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
     try:
-        return await outcome(remote.remote(*arguments), ASKED_S)
+        words: list[str] = await outcome(remote.remote(place.log), ASKED_S)
     except Exception:  # the node is lost too, or too busy to ask
-        return None
+        return []
+    return words
 
 
 def _tail(log: str) -> list[str]:
@@ -85,13 +81,6 @@ def _tail(log: str) -> list[str]:
     except OSError:
         return []
     return [line.strip()[:200] for line in lines if line.strip() and line[:1] not in ":["][-TAIL:]
-
-
-def _kill(pid: int) -> None:
-    """SIGKILL, but to no other process that has this number by now."""
-    with suppress(OSError):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(ACTOR.encode()):
-            os.kill(pid, signal.SIGKILL)
 
 
 async def _awaited(reference: Any) -> Any:

@@ -1,6 +1,7 @@
 """Joins a Ray cluster, and says in one sentence what it lacks, before any model loads."""
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from tacit.errors import ConfigError
 
 STORE_BYTES = 200 * 2**20
 """The object store of a `local` cluster, for weights and transcripts on their way."""
+KNOCK_S = 10.0
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # Ray's notices go to standard output, which is `--json`'s
@@ -42,17 +44,26 @@ def joined(settings: ClusterConfig) -> Iterator[None]:
         own = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
         own["num_cpus"] = max(os.cpu_count() or 1, int(need + 0.999))
     try:
+        _knock(settings.address or "")
         ray.init(address=settings.address, log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:  # Ray raises what its many parts raise
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(
             f"cluster.address: no Ray cluster at `{settings.address}`: start one with "
-            f"`ray start --head`, or write `local` ({reason})"
+            "`ray start --head` (one with a token wants RAY_AUTH_MODE=token here too), or write "
+            f"`local`: {reason}"
         ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise at once where nothing listens; Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_S).close()
 
 
 def wanted(settings: ClusterConfig) -> list[Room]:

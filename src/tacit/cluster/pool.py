@@ -160,7 +160,7 @@ class Pool:
                 await self._listen(hand)
             except asyncio.CancelledError:
                 if hand not in self._deck.hands:
-                    await end(hand.actor, None)
+                    end(hand.actor)
                 raise
             except Exception as error:  # Ray's errors, and what the worker raised
                 # what it was playing may be the cause, and has a limit of its own
@@ -254,7 +254,7 @@ class Pool:
     async def _lose(self, hand: Hand, error: Exception) -> str:
         """Hand out again what a lost worker had under way, then find out what happened to it."""
         if hand not in self._deck.hands:
-            await end(hand.actor, hand.place)
+            end(hand.actor)
             reason = await reason_of(error, hand.place)
             self._account.warn(f"{hand} could not be started: {reason}")
             return reason
@@ -266,7 +266,7 @@ class Pool:
             if pending not in failing:
                 self._deck.again(pending, "", blamed=pending in blamed)
         self._deal_soon()
-        await end(hand.actor, hand.place)
+        end(hand.actor)
         reason = await reason_of(error, hand.place)
         for pending in failing:
             self._deck.again(pending, f"{hand} was lost: {reason}")
