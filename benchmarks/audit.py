@@ -19,7 +19,7 @@ from typing import Any
 
 from tacit import __version__
 from tacit.audit.auditing import Audit, rungs_of
-from tacit.audit.playing import TeamPlayer
+from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import Worth, unsettled
 from tacit.config import AuditConfig, Config
 from tacit.run.folder import RunFolder

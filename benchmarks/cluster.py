@@ -29,7 +29,7 @@ from typing import Any
 from tacit.cluster.engines import RemoteEngine, model_key
 from tacit.cluster.placement import joined
 from tacit.cluster.pool import Pool
-from tacit.cluster.worker import Opened, Opener, installed, open_from_config
+from tacit.cluster.rollout_worker import Opened, Opener, installed, open_from_config
 from tacit.config import AgentConfig, ClusterConfig, TeamConfig
 from tacit.config.file import load_config
 from tacit.engine.base import Account, Engine, Request

@@ -22,7 +22,7 @@ from tacit.plan.costs import (
     learner_memory,
     model_memory,
 )
-from tacit.plan.shapes import Shape
+from tacit.plan.model_shapes import Shape
 
 KEPT = Path(__file__).parent / "results"
 LONGEST = 2.0

@@ -28,11 +28,11 @@ from tacit.config import Config, TeamConfig
 from tacit.config.file import parse_config
 from tacit.engine.base import derive_seed
 from tacit.evaluation.statistics import wilson
+from tacit.search.candidate_player import Numbers, Spent
 from tacit.search.candidates import Candidate, first_candidates, size_of, title_of
 from tacit.search.halving import Result, ranked, sizes
-from tacit.search.playing import Numbers, Spent
 from tacit.search.rungs import Search
-from tacit.search.state import State, entry_of
+from tacit.search.search_state import State, entry_of
 
 NEAR = 0.01
 """A team this near to the best of the first pool counts as found."""

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,11 @@ def rank(unit: str) -> int:
     order = ("", "pocket", *FREE, *ORDER)
     assert unit in order, f"give `{unit}` its place in ORDER"
     return order.index(unit)
+
+
+def test_a_files_name_says_which_it_is() -> None:
+    names = Counter(path.name for path in FILES if not path.name.startswith("__"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tacit.audit.auditing import Audit, paid, rungs_of
-from tacit.audit.playing import TeamPlayer
 from tacit.audit.targets import Target, targets_of
+from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import Worth, adjusted, unsettled
 from tacit.config import AuditConfig, Config, Cut
 from tacit.engine.base import Request

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from tacit.audit.auditing import Audit
-from tacit.audit.playing import TeamPlayer
+from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import Worth
 from tacit.config import AuditConfig, Config
 from tacit.run.folder import RunFolder

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tacit.audit.playing import TeamPlayer
 from tacit.audit.proposals import Proposal, cut_of, proposals_of
 from tacit.audit.pruning import check_all
 from tacit.audit.rivals import learned, removed
+from tacit.audit.team_player import TeamPlayer
 from tacit.config import Config, Cut, TeamConfig
 from tacit.config.file import load_config
 from tacit.run.folder import RunFolder

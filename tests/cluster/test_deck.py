@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tacit.cluster.deck import Deck, Hand, Pending, blamed_for
-from tacit.cluster.messages import Order
+from tacit.cluster.envelopes import Order
 from tacit.errors import RunError
 from tacit.rollout.play import Job
 from tacit.team.team import Setting

@@ -11,7 +11,7 @@ from tacit.economy.ledger import ledger
 from tacit.errors import ConfigError
 from tacit.external.calls import Record, line_of
 from tacit.external.reading import Recording, name_in, read_recording, recorded_episodes
-from tacit.external.wire import assembled, messages_of, said_of
+from tacit.external.wire_formats import assembled, messages_of, said_of
 from tacit.types import ChatMessage, Stop, ToolCall, Usage
 
 

@@ -12,7 +12,7 @@ from openai import OpenAI
 
 from tacit.errors import ConfigError
 from tacit.external.calls import CallLog, read_calls
-from tacit.external.loopback import Loopback
+from tacit.external.loopback_server import Loopback
 from tacit.external.passing import PassThrough
 from tacit.external.program import answer_of
 from tacit.external.reading import recorded_episodes

@@ -16,7 +16,7 @@ from typing import Any
 
 from tacit.cluster.engines import RemoteEngine, model_key
 from tacit.cluster.placement import import_ray
-from tacit.cluster.worker import Opened
+from tacit.cluster.rollout_worker import Opened
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.base import Account, Completion, Request
 from tacit.engine.scripted import ScriptedEngine

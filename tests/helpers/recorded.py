@@ -1,6 +1,6 @@
 """Episodes as a recorder of somebody's program would give them: texts, usage and seconds."""
 
-from tacit.traffic.reading import flat, written
+from tacit.traffic.prompt_pieces import flat, written
 from tacit.types import Call, ChatMessage, Episode, Stop, ToolCall, Usage
 
 Asked = str | tuple[str, str] | ChatMessage

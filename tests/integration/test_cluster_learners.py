@@ -1,4 +1,4 @@
-"""Learners that share a step come to the weights that one alone comes to."""
+"""SharedLearners that share a step come to the weights that one alone comes to."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytest.importorskip("ray", reason="extra `integration` is not installed")
 
 import ray
 
-from tacit.cluster.learners import Learners, shares
+from tacit.cluster.shared_learners import SharedLearners, shares
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ async def updated(rows: list[Row], learners: Any = None) -> tuple[Updated, dict[
 async def test_two_learners_and_the_head_learn_what_one_does(local_ray: None) -> None:
     rows = make_rows(24)
     alone, weights = await updated(rows)
-    learners = Learners(CONFIG, 2, deadline=120.0)
+    learners = SharedLearners(CONFIG, 2, deadline=120.0)
     together, same = await updated(rows, learners)
     learners.close()
     assert learners.lost == 0
@@ -76,7 +76,7 @@ async def test_a_learner_that_dies_costs_nothing_but_time(
 ) -> None:
     rows = make_rows(24)
     _, weights = await updated(rows)
-    learners = Learners(CONFIG, 1, deadline=120.0)
+    learners = SharedLearners(CONFIG, 1, deadline=120.0)
     pid = ray.get(learners._actors[0].pid.remote())
     os.kill(pid, 9)
     _, same = await updated(rows, learners)

@@ -19,7 +19,7 @@ from tacit.plan.costs import (
     learner_memory,
     model_memory,
 )
-from tests.plan.test_shapes import TINY
+from tests.plan.test_model_shapes import TINY
 
 ONE = Constants(copy_share=1.0, product_share=1.0, kernel_s=1.0, launch_s=1.0, activations=2.0)
 REACH = Reach(bytes_per_s=10.0, flops_per_s=20.0)

@@ -9,11 +9,11 @@ from tacit.config import Config
 from tacit.config.file import load_config, parse_config, recipe_files
 from tacit.errors import ConfigError
 from tacit.plan.cards import CARDS
-from tacit.plan.command import shapes_of
+from tacit.plan.made_up_talk import turns_of
+from tacit.plan.model_shapes import shape_of
+from tacit.plan.plan_command import shapes_of
 from tacit.plan.planning import make_plan
-from tacit.plan.shapes import shape_of
 from tacit.plan.site import Plan, Site
-from tacit.plan.talk import turns_of
 
 H200 = CARDS["H200"]
 

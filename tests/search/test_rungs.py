@@ -14,7 +14,7 @@ from tacit.config import Config
 from tacit.errors import RunError
 from tacit.search.candidates import first_candidates
 from tacit.search.rungs import PROBE, SLACK, Search
-from tacit.search.state import STATE, State, Turn, entry_of
+from tacit.search.search_state import STATE, State, Turn, entry_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.traffic.critical_path import CriticalPath, critical_path, longest_chain
-from tacit.traffic.reading import read_episode
+from tacit.traffic.prompt_pieces import read_episode
 from tacit.types import Call, Episode, Stop, Usage
 from tests.helpers.recorded import episode, recorded
 from tests.helpers.scripted_teams import SILENT, play, scripted

@@ -4,7 +4,7 @@ import pytest
 
 from tacit.economy.reward import repetition
 from tacit.traffic.exchange import Read
-from tacit.traffic.reading import read_episode
+from tacit.traffic.prompt_pieces import read_episode
 from tacit.traffic.saying import loops, sayings, tool_repeats
 from tacit.types import Episode, ToolCall
 from tests.helpers.recorded import episode, recorded

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from tacit.audit.messages import Spoken, most_telling
 from tacit.audit.targets import Target, targets_of
+from tacit.audit.telling import Spoken, most_telling
 from tacit.audit.worth import Pair, Worth, pairs_of, unsettled, worth_of
 from tacit.config import AuditConfig, Cut
 from tacit.economy.ledger import PriceTable

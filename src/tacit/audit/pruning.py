@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
+from tacit.audit.audit_command import bars
+from tacit.audit.audit_tables import prune_tables
 from tacit.audit.auditing import BASE, FILE, rungs_of
-from tacit.audit.command import bars
-from tacit.audit.playing import TeamPlayer
 from tacit.audit.proposals import Proposal, proposals_of
 from tacit.audit.rivals import learned_proposals
-from tacit.audit.tables import prune_tables
+from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import adjusted, by_task, pairs_of
 from tacit.cli.commands import open_rosters
 from tacit.cli.tables import note, out as console, print_json

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tacit.audit.auditing import paid
-from tacit.audit.playing import TeamPlayer
 from tacit.audit.proposals import Proposal
 from tacit.audit.targets import targets_of
+from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import by_task, pairs_of
 from tacit.config import AuditConfig, Cut
 from tacit.types import Episode, Task

@@ -468,9 +468,9 @@ def init(
 
 
 RINGS = {
-    "plan": "tacit.plan.command",
+    "plan": "tacit.plan.plan_command",
     "dry_run": "tacit.plan.dry_run",
-    "audit": "tacit.audit.command",
+    "audit": "tacit.audit.audit_command",
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
     "report": "tacit.report.reporting",

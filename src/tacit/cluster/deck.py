@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.cluster.messages import Order, Place
+from tacit.cluster.envelopes import Order, Place
 from tacit.errors import RunError
 from tacit.types import Episode
 

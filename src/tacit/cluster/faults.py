@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tacit.cluster.messages import Place
+from tacit.cluster.envelopes import Place
 
 ASKED_S = 10.0
 """How long another node is asked for a log."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tacit.cluster.envelopes import Recovery
 from tacit.cluster.faults import outcome
-from tacit.cluster.messages import Recovery
 from tacit.errors import ConfigError, GradingError, SandboxError, TacitError
 from tacit.grading import grade
 from tacit.types import Grade, Task

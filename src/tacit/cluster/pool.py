@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from tacit.cluster.deck import Deck, Hand, Pending, blamed_for
+from tacit.cluster.envelopes import Edition, Order, Orders, Recovery, Report
 from tacit.cluster.faults import NoRoom, WorkerLost, end, outcome, reason_of
 from tacit.cluster.grading import AT_ONCE, Graders, GradingWorker
-from tacit.cluster.messages import Edition, Order, Orders, Recovery, Report
-from tacit.cluster.worker import GraderFactory, Opener, RolloutWorker
+from tacit.cluster.rollout_worker import GraderFactory, Opener, RolloutWorker
 from tacit.config import ClusterConfig
 from tacit.engine.base import Account
 from tacit.errors import RunError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tacit.external.passing import Local
-from tacit.external.wire import CHAT, GENERATING, RESPONSES, Json
+from tacit.external.wire_formats import CHAT, GENERATING, RESPONSES, Json
 from tacit.serve.schema import DONE, chunk_head, chunks_of, encoded, event
 
 NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}

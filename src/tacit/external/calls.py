@@ -15,7 +15,7 @@ from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.external.passing import OF_START, Exchange, KeyLabels
-from tacit.external.wire import assembled, parsed
+from tacit.external.wire_formats import assembled, parsed
 from tacit.run.folder import RunFolder, read_lines
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.errors import ConfigError, PromptTooLong, TacitError
-from tacit.external.loopback import EPISODE, ROLE, Loopback, split_path
+from tacit.external.loopback_server import EPISODE, ROLE, Loopback, split_path
 from tacit.registry import did_you_mean
 from tacit.serve.admission import ServerLimits
 from tacit.serve.app import Service

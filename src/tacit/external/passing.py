@@ -17,7 +17,7 @@ import httpx2
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from tacit.external.loopback import EPISODE, ROLE, split_path
+from tacit.external.loopback_server import EPISODE, ROLE, split_path
 from tacit.serve.admission import Admission, ServerLimits, check_key, read_body
 from tacit.serve.http_error import HttpError, retry_later
 from tacit.serve.in_flight import disconnected

@@ -16,7 +16,7 @@ from typing import Any
 from tacit.errors import ConfigError
 from tacit.external.calls import Record, read_calls
 from tacit.external.passing import OF_START
-from tacit.external.wire import GENERATING, messages_of, said_of, system_of
+from tacit.external.wire_formats import GENERATING, messages_of, said_of, system_of
 from tacit.run.folder import read_lines
 from tacit.types import Call, ChatMessage, Episode, Grade, Usage
 

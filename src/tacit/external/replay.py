@@ -23,11 +23,11 @@ from typing import Any
 from tacit.errors import ConfigError, EngineError
 from tacit.external.answers import local_reply, spoken
 from tacit.external.calls import CallLog, Record, record_of, without_keys
-from tacit.external.loopback import Loopback
+from tacit.external.loopback_server import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of
 from tacit.external.reading import Recording, about, calls_of, read_recording, speaks
-from tacit.external.wire import GENERATING, parsed, said_of
+from tacit.external.wire_formats import GENERATING, parsed, said_of
 from tacit.registry import did_you_mean
 from tacit.run.folder import RunFolder
 from tacit.serve.http_error import HttpError

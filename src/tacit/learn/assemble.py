@@ -33,7 +33,7 @@ from tacit.types import Episode, Task
 
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
 """Sends weights to vLLM; a ring, so found by name."""
-CLUSTER = "tacit.cluster.opening:open_cluster"
+CLUSTER = "tacit.cluster.open_cluster:open_cluster"
 """Has episodes played by other processes; a ring, so found by name."""
 NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "

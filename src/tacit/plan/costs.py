@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tacit.plan.cards import Card
-from tacit.plan.shapes import HALF, PAGE, Shape
+from tacit.plan.model_shapes import HALF, PAGE, Shape
 
 KERNELS, ADAPTER_KERNELS, STEP_KERNELS = 9, 8, 10
 """Kernels of a decoding step: for each layer, more for each layer with an adapter, and outside the

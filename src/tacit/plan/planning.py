@@ -12,9 +12,9 @@ from dataclasses import replace
 from tacit.config import Config, TeamConfig
 from tacit.plan.costs import MEASURED, Constants, Decoding, Learning, Memory, Reach
 from tacit.plan.forecast import Need
-from tacit.plan.shapes import HALF, Shape
+from tacit.plan.made_up_talk import turns_of
+from tacit.plan.model_shapes import HALF, Shape
 from tacit.plan.site import Plan, Site
-from tacit.plan.talk import turns_of
 from tacit.plan.workload import Workload
 from tacit.run.opening import helpers_of, prices_of
 

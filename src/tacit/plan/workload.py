@@ -18,8 +18,8 @@ from tacit.plan.costs import (
     learner_memory,
     model_memory,
 )
-from tacit.plan.shapes import Shape
-from tacit.plan.talk import Turn
+from tacit.plan.made_up_talk import Turn
+from tacit.plan.model_shapes import Shape
 from tacit.rollout.groups import choosing_roles, several_choices
 from tacit.run.opening import is_greedy
 from tacit.silence import open_silence

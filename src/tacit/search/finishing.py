@@ -13,8 +13,8 @@ from tacit.evaluation.measure import compare
 from tacit.run.folder import RunFolder
 from tacit.run.opening import measured_teams_of, prices_of
 from tacit.run.spending import Spending
-from tacit.search.playing import cost_of
-from tacit.search.state import State, candidate_of
+from tacit.search.candidate_player import cost_of
+from tacit.search.search_state import State, candidate_of
 from tacit.team.roster import helper_roles
 
 CHECK, WINNER = "check", "winner"

@@ -11,11 +11,11 @@ from statistics import fmean
 
 from tacit.config import Config
 from tacit.errors import RunError
+from tacit.search.candidate_player import Player, Spent
 from tacit.search.candidates import Candidate, Pool, size_of
 from tacit.search.edits import newcomers
 from tacit.search.halving import CROWDED, LEAST, judge, kept_of, sizes
-from tacit.search.playing import Player, Spent
-from tacit.search.state import Entry, State, Turn, amount, candidate_of, entry_of
+from tacit.search.search_state import Entry, State, Turn, amount, candidate_of, entry_of
 
 PROBE = 4
 """Tasks that every candidate of the first pool plays before any cost is known."""

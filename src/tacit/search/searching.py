@@ -19,13 +19,13 @@ from tacit.run.opening import (
     unseen_views,
 )
 from tacit.run.spending import Spending
+from tacit.search.candidate_player import CandidatePlayer
 from tacit.search.candidates import Candidate, first_candidates, start_name
 from tacit.search.finishing import check_winner, train_winner
 from tacit.search.halving import sizes
-from tacit.search.playing import TeamPlayer
 from tacit.search.rungs import PROBE, Search
-from tacit.search.state import FILE, State, Turn, entry_of, read_state
-from tacit.search.tables import plan_of, print_plan, show_search as show_search, turn_line
+from tacit.search.search_state import FILE, State, Turn, entry_of, read_state
+from tacit.search.search_tables import plan_of, print_plan, show_search as show_search, turn_line
 from tacit.tasks import drop_leaks
 from tacit.types import Task
 
@@ -137,12 +137,12 @@ async def _search(config: Config, run: RunFolder, state: State, tasks: list[Task
 @asynccontextmanager
 async def opened(
     config: Config, run: RunFolder, state: State, tasks: list[Task]
-) -> AsyncIterator[TeamPlayer]:
+) -> AsyncIterator[CandidatePlayer]:
     """A player with every engine that a candidate may need."""
     every = config.model_copy(update={"teams": dict(_teams(config, state))})
     spending = Spending(run, prices_of(every), config.spend_cap)
     async with open_engines(every, every.teams, spending.account(note)) as engines:
-        yield TeamPlayer(
+        yield CandidatePlayer(
             config=config,
             run=run,
             tasks=tasks,
@@ -163,7 +163,9 @@ def _teams(config: Config, state: State) -> Iterator[tuple[str, TeamConfig]]:
 
 
 @contextmanager
-def _bars(config: Config, state: State, player: TeamPlayer) -> Iterator[Callable[[Turn], None]]:
+def _bars(
+    config: Config, state: State, player: CandidatePlayer
+) -> Iterator[Callable[[Turn], None]]:
     """A progress bar for each turn."""
     with episode_progress() as progress:
 
@@ -190,7 +192,9 @@ async def dry_run(config: Config, folder: Path, *, as_json: bool) -> None:
     print_json(plan) if as_json else print_plan(plan)
 
 
-async def _sample(config: Config, state: State, player: TeamPlayer, pool: list[Candidate]) -> None:
+async def _sample(
+    config: Config, state: State, player: CandidatePlayer, pool: list[Candidate]
+) -> None:
     some = min(PROBE, config.search.first)
     with episode_progress() as progress:
         total = some * len(pool) * config.evaluation.samples

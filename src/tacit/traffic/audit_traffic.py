@@ -17,7 +17,7 @@ from tacit.economy.reward import repetition
 from tacit.traffic.critical_path import critical_path
 from tacit.traffic.exchange import Read, edges, prompts, senders
 from tacit.traffic.findings import findings, notes
-from tacit.traffic.reading import read_episode
+from tacit.traffic.prompt_pieces import read_episode
 from tacit.traffic.saying import loops, sayings, tool_repeats
 from tacit.traffic.tree import Amounts, Spending, Traffic
 from tacit.types import Episode

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tacit.traffic.exchange import Read
-from tacit.traffic.reading import CallReading
+from tacit.traffic.prompt_pieces import CallReading
 from tacit.types import Call, Episode
 
 

@@ -6,7 +6,7 @@ All tokens are estimates by share of characters (`reading`), summed over the epi
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tacit.traffic.reading import PARTS, CallReading
+from tacit.traffic.prompt_pieces import PARTS, CallReading
 from tacit.types import Episode
 
 EXAMPLES = 5

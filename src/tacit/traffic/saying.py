@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tacit.economy.reward import repeated_grams
 from tacit.traffic.exchange import EXAMPLES, Example, Read, example
-from tacit.traffic.reading import COURTESIES, CallReading, can_follow, words
+from tacit.traffic.prompt_pieces import COURTESIES, CallReading, can_follow, words
 from tacit.types import Call, Episode
 
 MOST_WORDS = 12

@@ -11,8 +11,8 @@ from tacit.errors import ConfigError
 from tacit.plan.cards import GIB, find_card
 from tacit.plan.costs import LEFT_OUT
 from tacit.plan.forecast import duration
+from tacit.plan.model_shapes import Shape, shape_of
 from tacit.plan.planning import make_plan
-from tacit.plan.shapes import Shape, shape_of
 from tacit.plan.site import Plan, Site
 from tacit.registry import check_name
 from tacit.team.roster import check_team

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from tacit.traffic.reading import CallReading, read_episode, said
+from tacit.traffic.prompt_pieces import CallReading, read_episode, said
 from tacit.types import Call, ChatMessage, Episode, Stop, ToolCall, Usage
 from tests.helpers.recorded import episode, recorded
 from tests.helpers.scripted_teams import SILENT, play, scripted

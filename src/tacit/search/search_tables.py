@@ -20,7 +20,7 @@ from tacit.evaluation.statistics import Estimate, holm
 from tacit.run.folder import RunFolder
 from tacit.search.finishing import WINNER
 from tacit.search.halving import kept_of, sizes
-from tacit.search.state import State, Turn, amount
+from tacit.search.search_state import State, Turn, amount
 
 LEGEND = (
     "tasks: those it has played, the same for all that got so far. accuracy flatters the winner, "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cluster.engines import HERE, model_key, policy_key
-from tacit.cluster.messages import Edition, Order, Orders, Place, Recovery, Report
+from tacit.cluster.envelopes import Edition, Order, Orders, Place, Recovery, Report
 from tacit.config import Config
 from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.errors import ConfigError, Refused, RunError

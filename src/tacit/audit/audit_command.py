@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tacit.audit.audit_tables import audit_tables, estimate_lines
 from tacit.audit.auditing import FILE, PROBE, Audit, estimate
-from tacit.audit.playing import TeamPlayer
-from tacit.audit.tables import audit_tables, estimate_lines
+from tacit.audit.team_player import TeamPlayer
 from tacit.cli.commands import checkpoint_of, measured_in, open_rosters
 from tacit.cli.tables import EpisodeBar, episode_progress, note, out as console, print_json
 from tacit.config import Config

@@ -1,4 +1,4 @@
-"""Learners that share the gradients of a step: data parallel, through Ray's object store.
+"""SharedLearners that share the gradients of a step: data parallel, through Ray's object store.
 
 Each holds a copy of what is trained. For a step it gets the present weights and some of the
 microbatches, and returns the sum of their gradients; the head, which computes a share of its own,
@@ -56,7 +56,7 @@ class Learner:
         return found, measured
 
 
-class Learners:
+class SharedLearners:
     """The other learners of a run. Give it to an `Updater` as `shared`."""
 
     def __init__(

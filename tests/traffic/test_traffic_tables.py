@@ -5,7 +5,7 @@ from rich.console import Console
 
 from tacit.economy.ledger import Price, PriceTable
 from tacit.traffic.audit_traffic import audit_traffic
-from tacit.traffic.tables import traffic_tables
+from tacit.traffic.traffic_tables import traffic_tables
 from tacit.traffic.tree import Traffic
 from tacit.types import Episode, ToolCall
 from tests.helpers.recorded import episode, recorded

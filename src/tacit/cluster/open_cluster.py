@@ -9,10 +9,10 @@ from typing import Any
 from safetensors.torch import save
 
 from tacit.cluster.engines import RemoteEngine, RemoteTrained, model_key
-from tacit.cluster.learners import Learners
 from tacit.cluster.placement import check_room, joined
 from tacit.cluster.pool import Pool
-from tacit.cluster.worker import installed, open_from_config
+from tacit.cluster.rollout_worker import installed, open_from_config
+from tacit.cluster.shared_learners import SharedLearners
 from tacit.config import Config, ModelConfig
 from tacit.engine.base import Account
 from tacit.learn.policy import Policy
@@ -21,7 +21,7 @@ from tacit.learn.policy import Policy
 class Cluster:
     """What `learn/assemble.py` calls `Elsewhere`: workers play, the head learns."""
 
-    def __init__(self, config: Config, pool: Pool, learners: Learners | None = None) -> None:
+    def __init__(self, config: Config, pool: Pool, learners: SharedLearners | None = None) -> None:
         self._config, self._pool = config, pool
         self.play = pool.play
         self.gradients = learners
@@ -72,12 +72,12 @@ async def open_cluster(config: Config, account: Account | None) -> AsyncIterator
 
 
 @contextmanager
-def _learners(config: Config) -> Iterator[Learners | None]:
+def _learners(config: Config) -> Iterator[SharedLearners | None]:
     settings = config.cluster
     if not settings.learners:
         yield None
         return
-    learners = Learners(
+    learners = SharedLearners(
         worker_config(config),
         settings.learners,
         cpus=settings.cpus,

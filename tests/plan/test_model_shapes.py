@@ -7,7 +7,7 @@ import pytest
 
 import tacit.pocket
 from tacit.errors import ConfigError
-from tacit.plan.shapes import Shape, shape_of, standard
+from tacit.plan.model_shapes import Shape, shape_of, standard
 
 TINY = Shape(layers=2, hidden=8, heads=4, kv_heads=2, width=2, mlp=16, vocabulary=100, tied=False)
 

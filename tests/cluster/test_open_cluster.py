@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tacit.cluster.engines import HERE, RemoteEngine, model_key
-from tacit.cluster.opening import worker_config
+from tacit.cluster.open_cluster import worker_config
 from tacit.engine.base import Request, Sampling
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import EngineError

@@ -8,7 +8,7 @@ from rich.text import Text
 from tacit.cli.tables import Grid
 from tacit.traffic.exchange import Example
 from tacit.traffic.findings import amount, percent
-from tacit.traffic.reading import PARTS
+from tacit.traffic.prompt_pieces import PARTS
 from tacit.traffic.tree import Spending, Traffic
 
 MOST_EDGES = 20

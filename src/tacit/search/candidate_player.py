@@ -71,7 +71,7 @@ def cost_of(config: Config, prices: PriceTable | None) -> Callable[[Episode], fl
 
 
 @dataclass(slots=True, kw_only=True)
-class TeamPlayer:
+class CandidatePlayer:
     """Plays with engines, and keeps every episode in the run folder."""
 
     config: Config

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tacit.cluster.envelopes import Edition, Order, Orders, Report
 from tacit.cluster.grading import Graders, GradingWorker
-from tacit.cluster.messages import Edition, Order, Orders, Report
-from tacit.cluster.worker import Opened, RolloutWorker, check_versions, installed
+from tacit.cluster.rollout_worker import Opened, RolloutWorker, check_versions, installed
 from tacit.engine.base import Account
 from tacit.errors import ConfigError, Refused, RunError
 from tacit.grading import GradingError

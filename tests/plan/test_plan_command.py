@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tacit.cli import app
 from tacit.config.file import load_config
 from tacit.errors import ConfigError
-from tacit.plan.command import shapes_of
-from tacit.plan.shapes import shape_of
+from tacit.plan.model_shapes import shape_of
+from tacit.plan.plan_command import shapes_of
 
 RUN = CliRunner()
 

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tacit.cli.tables import Grid
-from tacit.traffic.tables import traffic_tables
+from tacit.traffic.traffic_tables import traffic_tables
 from tacit.traffic.tree import Traffic
 
 TRAFFIC = TypeAdapter(Traffic)
