@@ -49,8 +49,9 @@ async def test_all_of_a_debate_can_be_left_out_one_at_a_time() -> None:
     assert targets_of([episode], plain) == targets_of([episode], ALL)[:2]
 
 
-async def test_readers_are_parts_where_there_are_several() -> None:
-    replies = [f"I say {n}" for n in range(6)]
+@pytest.mark.parametrize("said", ["I say", "<message> is what I say"])
+async def test_readers_are_parts_where_there_are_several(said: str) -> None:
+    replies = [f"{said} {n}" for n in range(6)]
     team = scripted("debate", {"debater": replies}, debater={"count": 3})
     edges = [t.name for t in targets_of([await play(team)], ALL) if t.kind == "edge"]
     assert len(edges) == 6 and "debater 3 to debater 1" in edges

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tacit.config import AuditConfig, Cut
-from tacit.team.prompts import HELPING_PARTS
+from tacit.team.prompts import HELPING_PARTS, escaped
 from tacit.types import Call, Episode
 
 Kind = Literal["agent", "round", "edge"]
@@ -86,7 +86,7 @@ def _readers(agent: str, episodes: Iterable[Episode]) -> set[str]:
         said: list[str] = []
         for call in episode.calls:
             if call.agent == agent:
-                said += [call.text.strip()] if call.is_turn and call.text.strip() else []
+                said += [escaped(call.text).strip()] if call.is_turn and call.text.strip() else []
             elif call.agent not in found:
                 prompt = "\n".join(message.content for message in call.messages)
                 found |= {call.agent for text in said if text in prompt}
