@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tacit import Call, ConfigError, Episode, TacitError
+from tacit.run.folder import VARIANTS
 
 RESULTS = Path(__file__).parent / "results"
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
@@ -57,15 +58,18 @@ def record(name: str, run: Path, evaluations: Mapping[str, Path]) -> dict[str, A
 
 
 def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
-    """The columns of every team that was played in a folder, its helpers being there."""
-    files = [f for f in (folder / "episodes").glob("*.jsonl") if "without helpers" not in f.stem]
+    """The columns of every team that was played in a folder, and of its other plays."""
+    files = sorted((folder / "episodes").glob("*.jsonl"))
     if not files:
         raise ConfigError(f"`{folder}` has no episodes: evaluate the run there first")
-    for file in sorted(files):
+    teams = [file.stem for file in files if not file.stem.endswith(VARIANTS)]
+    for file in files:
         episodes = [_episode(line, file) for line in file.read_bytes().splitlines()]
-        leaks = _json(folder / "evals" / f"{file.stem}.json")["leaks"]
-        name = label if label and len(files) == 1 else file.stem
-        yield name, {**columns(episodes), "leaks": leaks}
+        summary = folder / "evals" / f"{file.stem}.json"  # of teams, not of their other plays
+        leaks = {"leaks": _json(summary)["leaks"]} if file.stem in teams else {}
+        alone = label and len(teams) == 1
+        name = file.stem.replace(teams[0], label, 1) if alone else file.stem
+        yield name, {**columns(episodes), **leaks}
 
 
 def _episode(line: bytes, file: Path) -> Episode:

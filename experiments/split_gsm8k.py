@@ -23,7 +23,7 @@ def tasks(split: str = "test") -> list[Task]:
             data={
                 "notes": task.views["hinter"],
                 "asked": other.question,
-                "fact": task.data["fact"],
+                **task.data,
             },
         )
         for task, other in zip(seeing, blind, strict=True)

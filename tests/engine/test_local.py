@@ -249,6 +249,19 @@ async def test_greedy_speech_is_the_likeliest_that_is_not_silence(
     assert got.silence_logprob is not None
 
 
+@pytest.mark.parametrize("silent", [True, False])
+async def test_who_answers_greedily_is_silent_from_its_threshold_on(
+    engine: LocalEngine, silent: bool
+) -> None:
+    ids = (3, 4, EOS)
+    plain = await engine.generate(request(silence=SilenceRule(ids=ids)))
+    assert plain.silence_logprob is not None
+    above = math.exp(plain.silence_logprob) * (0.99 if silent else 1.01)
+    rule = SilenceRule(ids=ids, silent_above=above)
+    got = await engine.generate(request(temperature=0.0, silence=rule))
+    assert (got.ids == ids) is silent
+
+
 async def test_nothing_but_silence_left_is_an_error(
     loaded: LoadedModel, engine: LocalEngine
 ) -> None:

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from tacit.engine.base import SilenceRule
+from tacit.engine.base import Request, Sampling, SilenceRule
 from tacit.engine.request_state import END_COUNTER, decide
 from tacit.engine.sampler import uniform
 from tacit.silence.conditioning import (
@@ -26,6 +26,10 @@ def markov(seed: int, vocab: int = 4) -> torch.Tensor:
     """log π(next | last); the row after the last token's own is for the start."""
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(vocab + 1, vocab, generator=generator, dtype=torch.float64)).log_softmax(-1)
+
+
+def request(seed: int = 1, temperature: float = 1.0) -> Request:
+    return Request(messages=(), sampling=Sampling(temperature=temperature), seed=seed)
 
 
 def odds_of(logp: torch.Tensor, ends: tuple[int, ...] = (EOS,)) -> SilenceOdds:
@@ -151,11 +155,27 @@ def test_a_floor_keeps_either_choice_alive() -> None:
     for logprob, expected in ((-30.0, 0.1), (-1e-9, 0.9), (math.log(0.4), 0.4)):
         odds = SilenceOdds((), (5,), (logprob,), (logprob,), (0.0, -math.inf))
         rule = SilenceRule(ids=(5,), choice=Choice.FLOOR, floor=0.1)
-        silent = sum(decide(rule, odds, seed) is Choice.SILENT for seed in range(n))
+        silent = sum(decide(rule, odds, request(seed)) is Choice.SILENT for seed in range(n))
         assert abs(silent - n * expected) < 4 * math.sqrt(n * expected * (1 - expected))
 
 
 @pytest.mark.parametrize("choice", [Choice.FREE, Choice.SPEAK, Choice.SILENT])
 def test_other_choices_are_not_drawn(choice: Choice) -> None:
     odds = SilenceOdds((), (5,), (-1.0,), (-1.0,), (-0.4, -math.inf))
-    assert decide(SilenceRule(ids=(5,), choice=choice), odds, seed=1) is choice
+    assert decide(SilenceRule(ids=(5,), choice=choice), odds, request()) is choice
+
+
+@pytest.mark.parametrize(("above", "choice"), [(0.5, Choice.SPEAK), (0.3, Choice.SILENT)])
+def test_a_greedy_choice_is_the_likelier_one_or_as_the_threshold_says(
+    above: float, choice: Choice
+) -> None:
+    logprob = math.log(0.4)
+    odds = SilenceOdds((), (5,), (logprob,), (logprob,), (math.log(0.6), -math.inf))
+    rule = SilenceRule(ids=(5,), silent_above=above)
+    assert decide(rule, odds, request(temperature=0.0)) is choice
+    assert decide(rule, odds, request()) is Choice.FREE, "who samples may say either"
+
+
+def test_greedy_silence_ends_in_the_likeliest_way() -> None:
+    odds = SilenceOdds((7,), (5, 6), (-0.1, -0.2), (math.log(0.3), math.log(0.6)), (0.0,) * 3)
+    assert odds.silent(None) == ((7, 6), (-0.1, math.log(0.6)))

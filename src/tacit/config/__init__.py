@@ -118,6 +118,8 @@ class AgentConfig(Section):
     trained: bool = False
     silent: bool | None = None
     """Whether the agent may be silent; default as the topology says."""
+    silent_above: Share = 0.5
+    """local, vllm: an agent that answers greedily is silent where π(silence) is at least this."""
     system: str | None = None
     """Replaces the role's own text. `{instruction}` and `{agent}` are filled in."""
     temperature: NonNegativeFloat | None = None

@@ -50,6 +50,8 @@ class SilenceRule:
     The marker followed by any other id at which the engine stops is silence too."""
     choice: Choice = Choice.FREE
     floor: float = 0.0
+    silent_above: float = 0.5
+    """A free choice of an agent that answers greedily is silence from this π(silence) on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,12 +22,25 @@ CHOICE_COUNTER, END_COUNTER = -1, -2
 0 and up."""
 
 
-def decide(rule: SilenceRule, odds: SilenceOdds, seed: int) -> Choice:
-    """FREE, SPEAK or SILENT; a floored choice is drawn here from the request's seed."""
+def decide(rule: SilenceRule, odds: SilenceOdds, request: Request) -> Choice:
+    """FREE, SPEAK or SILENT; a greedy or floored choice is made here.
+
+    Greedy is silence where π(silence) is high enough, not where its tokens are one by one the most
+    likely: speech begins in many ways and silence in one, so that would favour silence.
+    """
+    p = math.exp(odds.logprob)
+    if rule.choice is Choice.FREE and request.sampling.greedy:
+        return Choice.SILENT if p >= rule.silent_above else Choice.SPEAK
     if rule.choice is not Choice.FLOOR:
         return rule.choice
-    silent = min(max(math.exp(odds.logprob), rule.floor), 1.0 - rule.floor)
-    return Choice.SILENT if uniform(seed, CHOICE_COUNTER) < silent else Choice.SPEAK
+    silent = min(max(p, rule.floor), 1.0 - rule.floor)
+    return Choice.SILENT if uniform(request.seed, CHOICE_COUNTER) < silent else Choice.SPEAK
+
+
+def drawn_silence(odds: SilenceOdds, request: Request) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The ids of silence and their log π; its end is drawn like any token of the request."""
+    greedy = request.sampling.greedy
+    return odds.silent(None if greedy else uniform(request.seed, END_COUNTER))
 
 
 @dataclass(slots=True, eq=False)
@@ -70,11 +83,11 @@ class RequestState:
         rule = self.request.silence
         assert rule is not None
         self.odds = odds
-        self.choice = decide(rule, odds, self.request.seed)
+        self.choice = decide(rule, odds, self.request)
         if self.choice is Choice.SPEAK and odds.log_rest[0] == -math.inf:
             raise EngineError("top-p or top-k leaves nothing to say but silence; use wider ones")
         if self.choice is Choice.SILENT:
-            ids, logprobs = odds.silent(uniform(self.request.seed, END_COUNTER))
+            ids, logprobs = drawn_silence(odds, self.request)
             self.ids, self.logprobs, self.stop = list(ids), list(logprobs), Stop.EOS
 
     def marker_logits(self) -> Tensor | None:

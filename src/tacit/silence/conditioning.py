@@ -51,11 +51,15 @@ class SilenceOdds:
     def logprob(self) -> float:
         return math.fsum(self.logprobs)
 
-    def silent(self, uniform: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The ids of silence and their log π; `uniform` draws which of the ends comes last."""
-        end, left = 0, uniform * math.exp(self.logprobs[-1])
-        while end + 1 < len(self.ends) and (left := left - math.exp(self.end_logprobs[end])) >= 0.0:
-            end += 1
+    def silent(self, uniform: float | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """The ids of silence and their log π; `uniform` draws its end, None takes the likeliest."""
+        if uniform is None:
+            end = max(range(len(self.ends)), key=self.end_logprobs.__getitem__)
+        else:
+            end, left = 0, uniform * math.exp(self.logprobs[-1])
+            others = self.end_logprobs[:-1]
+            while end < len(others) and (left := left - math.exp(others[end])) >= 0.0:
+                end += 1
         return (*self.marker, self.ends[end]), (*self.logprobs[:-1], self.end_logprobs[end])
 
     def log_q_marker(self, j: int) -> float:

@@ -517,6 +517,7 @@ class Seat:
             ids=self.agent.engine.silence_ids(),
             choice=choices.get(self.agent.name) or choices.get(self.agent.role, Choice.FREE),
             floor=self.team.setting.floor,
+            silent_above=self.agent.config.silent_above,
         )
 
     async def _call(

@@ -26,7 +26,7 @@ from tacit.engine.base import Account, Completion, Request, Sampling, check_requ
 from tacit.engine.chat import ByTemplate, Chat
 from tacit.engine.fitness import point_out_faults
 from tacit.engine.load import default_rows, load_tokenizer, model_folder, reading
-from tacit.engine.request_state import END_COUNTER, decide
+from tacit.engine.request_state import decide, drawn_silence
 from tacit.engine.sampler import uniform
 from tacit.errors import EngineError
 from tacit.silence.conditioning import SilenceOdds, along_marker, log_others, marker_odds
@@ -159,9 +159,9 @@ class VllmEngine(ByTemplate):
         if odds is None:
             return await self._go_on(request, (), request.seed)
         assert request.silence is not None
-        choice = decide(request.silence, odds, request.seed)
+        choice = decide(request.silence, odds, request)
         if choice is Choice.SILENT:
-            return Drawn(*odds.silent(uniform(request.seed, END_COUNTER)), Stop.EOS)
+            return Drawn(*drawn_silence(odds, request), Stop.EOS)
         drawn = await self._go_on(request, (), request.seed)
         spoken = choice is Choice.SPEAK
         if spoken and _must_leave(drawn, odds, request.sampling):
