@@ -60,13 +60,15 @@ def record(name: str, run: Path, evaluations: Mapping[str, Path]) -> dict[str, A
 def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
     """The columns of every team that was played in a folder, and of its other plays."""
     files = sorted((folder / "episodes").glob("*.jsonl"))
-    if not files:
+    summaries = {path.stem: path for path in (folder / "evals").glob("*.json")}
+    teams = [file.stem for file in files if file.stem in summaries]
+    if not teams:
         raise ConfigError(f"`{folder}` has no episodes: evaluate the run there first")
-    teams = [file.stem for file in files if not file.stem.endswith(VARIANTS)]
     for file in files:
+        if file.stem not in teams and not file.stem.endswith(VARIANTS):
+            continue  # of training
         episodes = [_episode(line, file) for line in file.read_bytes().splitlines()]
-        summary = folder / "evals" / f"{file.stem}.json"  # of teams, not of their other plays
-        leaks = {"leaks": _json(summary)["leaks"]} if file.stem in teams else {}
+        leaks = {"leaks": _json(summaries[file.stem])["leaks"]} if file.stem in teams else {}
         alone = label and len(teams) == 1
         name = file.stem.replace(teams[0], label, 1) if alone else file.stem
         yield name, {**columns(episodes), **leaks}

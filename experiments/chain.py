@@ -1,0 +1,116 @@
+"""One run from training to record: `python -m experiments.chain RECIPE --out RUN [a.b=c …]`.
+
+Trains until it is done or `--until` seconds have passed, chooses on the validation tasks where the
+agents that may be silent draw their line (`silent_above`), plays the tests once with it, and keeps
+the outcome. For a rented GPU, where what is not kept in time is lost:
+
+    python -m experiments.chain experiments/split-gsm8k-blind.yaml --until 900 --out runs/blind-s0 \
+      --test "test=tasks={name: 'experiments.split_gsm8k:tasks', split: test}" --keep split-blind
+"""
+
+import argparse
+import math
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from experiments.keep import dump, record
+from tacit import Episode
+from tacit.learn.checkpoint import Checkpoints
+from tacit.run.folder import RunFolder
+from tacit.team.roster import has_role
+
+GRID = [round(0.05 * n, 2) for n in range(1, 20)]
+GRACE_S = 60
+"""For saving, after which a run that was told to end is killed."""
+
+
+def lines_of(episodes: Iterable[Episode], roles: Iterable[str]) -> dict[str, float]:
+    """Role → the π(silence) that best tells those who were needed from the others.
+
+    The best is by the mean of both shares that it gets right, nearest to ½ among equals. Roles
+    whose tasks have no truth about need are left out.
+    """
+    seen: dict[str, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
+    for episode in episodes:
+        for call in episode.calls:
+            role = next((one for one in roles if has_role(call.agent, one)), None)
+            if role and call.silence_logprob is not None and call.agent in episode.needed:
+                p = math.exp(call.silence_logprob)
+                seen[role][episode.needed[call.agent]].append(p)
+
+    def right(by: Mapping[bool, list[float]], line: float) -> float:
+        spoke, kept = sum(p < line for p in by[True]), sum(p >= line for p in by[False])
+        return spoke / len(by[True]) + kept / len(by[False])
+
+    return {
+        role: max(GRID, key=lambda line: (round(right(by, line), 6), -abs(line - 0.5)))
+        for role, by in seen.items()
+        if by[True] and by[False]
+    }
+
+
+def chosen_lines(run: Path) -> dict[str, float]:
+    """The lines of a run's best step, by its evaluation on the validation tasks."""
+    folder, config = RunFolder.existing(run)
+    step = Checkpoints(run / "checkpoints").step("best")
+    assert config.team is not None
+    return lines_of(folder.episodes(f"eval-{step:06d}"), config.team.agents)
+
+
+def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> None:
+    """Train; whoever is out of time is told to save and end."""
+    command = [sys.executable, "-m", "tacit", "train", recipe, *overrides, "--out", str(run)]
+    with subprocess.Popen(command) as process:
+        try:
+            process.wait(until)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.chain",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe")
+    parser.add_argument("overrides", nargs="*", metavar="a.b=c", help="for training")
+    parser.add_argument("--out", type=Path, required=True, help="run folder")
+    parser.add_argument("--until", type=float, help="seconds of training, at most")
+    parser.add_argument(
+        "--test", action="append", default=[], metavar="LABEL=a.b=c;a.b=c", help="settings to play"
+    )
+    parser.add_argument("--keep", metavar="NAME", help="write the record NAME-sSEED.json")
+    parser.add_argument("--records", type=Path, default=Path("experiments/results"))
+    args = parser.parse_args(arguments)
+    train(args.recipe, args.out, args.overrides, args.until)
+    if Checkpoints(args.out / "checkpoints").step("best") is None:
+        print(f"error: {args.out} was not evaluated in time", file=sys.stderr)
+        return 1
+    chosen = chosen_lines(args.out).items()
+    lines = [f"team.agents.{role}.silent_above={line}" for role, line in chosen]
+    print("chosen on validation:", *lines, flush=True)
+    played = {"": args.out}
+    for test in args.test:
+        label, _, settings = test.partition("=")
+        played[label] = args.out / label
+        said = [*settings.split(";"), *lines, "--out", str(played[label])]
+        subprocess.run([sys.executable, "-m", "tacit", "eval", str(args.out), *said], check=False)
+    if args.keep:
+        tree = record(args.keep, args.out, played)
+        path = args.records / f"{args.keep}-s{tree['seed']}.json"
+        path.write_text(dump(tree) + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""From training to a record in one command."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments.chain import lines_of, main
+from tacit import Call, ChatMessage, Episode, Usage
+from tacit.types import Stop
+from tests.helpers.training_runs import tree
+
+
+def episode(p: float, needed: bool, agent: str = "holder 2") -> Episode:
+    call = Call(
+        agent=agent, model="m", messages=(ChatMessage("user", "?"),), text="", stop=Stop.EOS,
+        usage=Usage(), may_be_silent=True, silence_logprob=math.log(p),
+    )  # fmt: skip
+    return Episode(task_id="1", sample=0, calls=(call,), needed={agent: needed})
+
+
+def test_the_line_is_where_the_needed_are_told_from_the_others() -> None:
+    told = [episode(p, needed=True) for p in (0.1, 0.2, 0.6)]
+    told += [episode(p, needed=False) for p in (0.3, 0.8, 0.9)]
+    assert lines_of(told, ["holder", "asker"]) == {"holder": 0.65}, "one of each is missed else"
+    assert lines_of(told[:3], ["holder"]) == {}, "nobody was idle"
+    clear = [episode(0.2, needed=True), episode(0.8, needed=False)]
+    assert lines_of(clear, ["holder"]) == {"holder": 0.5}, "the nearest to a half"
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_tested_and_kept(tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    notes = {"name": "arithmetic_notes", "split": "test", "limit": 6}
+    recipe.write_text(yaml.safe_dump(tree(tasks=notes, train_tasks={**notes, "split": "train"})))
+    asked = [str(recipe), "train.steps=1", "--out", str(tmp_path / "run"), "--until", "300"]
+    asked += ["--test", "test=tasks.offset=6;tasks.limit=4", "--keep", "tiny"]
+    assert main([*asked, "--records", str(tmp_path)]) == 0
+    kept = json.loads((tmp_path / "tiny-s0.json").read_text())
+    assert {"eval-000000", "eval-000001", "test", "test made to speak"} <= kept[
+        "evaluations"
+    ].keys()
+    assert len(kept["evaluations"]["test"]["right"]) == 4
+
+
+@pytest.mark.slow
+def test_a_run_that_was_never_evaluated_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(tree()))
+    assert main([str(recipe), "--out", str(tmp_path / "run"), "--until", "0.1"]) == 1
+    assert "was not evaluated in time" in capfd.readouterr().err

@@ -1,0 +1,27 @@
+"""Weights that went through a GGUF file come back."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from experiments.gguf_folder import convert, name_of
+from tacit.export.gguf import write_gguf
+from tests.helpers.tiny_models import tiny_model
+
+
+def test_names() -> None:
+    assert name_of("blk.12.ffn_down.weight") == "model.layers.12.mlp.down_proj.weight"
+    assert name_of("output_norm.weight") == "model.norm.weight"
+
+
+@pytest.mark.slow
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    model = tiny_model("qwen2", vocab=320)
+    write_gguf(model.module, model.tokenizer, tmp_path / "model.gguf", "it")
+    convert(tmp_path / "model.gguf", tmp_path / "out", torch.float32)
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).state_dict()
+    for name, weight in model.module.state_dict().items():
+        assert torch.equal(read[name], weight), name
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").eos_token == model.tokenizer.eos_token
