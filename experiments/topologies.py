@@ -2,10 +2,13 @@
 
 Two test a trained hinter's honesty: its hint reworded, or a wrong teammate heard first. Each is the
 shipped topology with one thing changed, so that a difference has one cause. The third is a team of
-its own: a second opinion, whose silence saves all that would have followed.
+its own: a second opinion, whose silence saves all that would have followed. The last has one
+Collaborator help in several ways, each task in one of them.
 """
 
-from tacit import Message, Role, Task, Team, Topology
+from hashlib import blake2b
+
+from tacit import ConfigError, Message, Role, Task, Team, TeamConfig, Topology
 
 _ACTOR = {"actor": Role(part="solver")}
 
@@ -40,6 +43,42 @@ async def _second_opinion(task: Task, team: Team) -> Message:
     return await team.arbiter.ask(task.question, solutions=[first, other], round=2)
 
 
+async def _hinting(task: Task, team: Team) -> Message:
+    hint = await team.collaborator.ask(task.question)
+    return await team.actor.ask(task.question, hint=hint, round=1)
+
+
+async def _criticising(task: Task, team: Team) -> Message:
+    draft = await team.actor.ask(task.question)
+    comment = await team.collaborator.ask(task.question, part="critic", draft=draft, round=1)
+    if comment.silent:
+        return draft
+    return await team.actor.ask(
+        task.question, part="reviser", draft=draft, comment=comment, round=1
+    )
+
+
+async def _advising_an_expert(task: Task, team: Team) -> Message:
+    expert = await team.actor.ask(task.question, part="role_picker")
+    hint = await team.collaborator.ask(task.question)
+    return await team.actor.ask(task.question, part="expert", expert=expert, hint=hint, round=1)
+
+
+WAYS = {"hint": _hinting, "critic": _criticising, "expert": _advising_an_expert}
+
+
+async def _several(task: Task, team: Team, ways: list[str]) -> Message:
+    """The way of a task goes by its id, so that the episodes of a group are played alike."""
+    drawn = int.from_bytes(blake2b(task.id.encode(), digest_size=4).digest())
+    return await WAYS[ways[drawn % len(ways)]](task, team)
+
+
+def _known_ways(team: TeamConfig) -> None:
+    for way in team.options.get("ways", []):
+        if way not in WAYS:
+            raise ConfigError(f"team.options.ways: `{way}` is none of {', '.join(WAYS)}")
+
+
 hint_reworded = Topology(
     play=_hint_reworded,
     roles={
@@ -66,4 +105,10 @@ second_opinion = Topology(
         "arbiter": Role(part="selector"),
     },
     summary="one solution, a second where that is not trusted, and then a third who decides",
+)
+several = Topology(
+    play=_several,
+    roles={"collaborator": Role(part="hinter", may_be_silent=True), **_ACTOR},
+    summary="one Collaborator that hints, criticises or advises an expert, by the task",
+    check=_known_ways,
 )

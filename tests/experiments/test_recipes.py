@@ -19,7 +19,7 @@ RECORDED = {
     "split-gsm8k-blind": "split-gsm8k-blind-validation",
     "split-gsm8k-seeing": "split-gsm8k-seeing-validation",
 }
-NOT_RUN = {"critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "math-hint"}
+NOT_RUN = {"critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "math-hint", "several"}
 RUNS = [path.stem for path in TRAINED if path.stem not in NOT_RUN]
 UNLIKE = {"train.microbatch_tokens"}
 """What the machine asked for."""

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from tacit import ConfigError
 from tests.helpers.scripted_teams import SILENT, TASK, order, play, scripted, user
 
 HERE = "experiments.topologies"
@@ -71,3 +74,31 @@ async def test_an_oracle_tells_the_actor_what_it_lacks() -> None:
     free = replace(CUT, data={**CUT.data, "fact": ""})
     episode = await play(scripted(f"{SPLIT}:oracle", {"actor": ["7"]}), free)
     assert user(episode.calls[0]) == CUT.question
+
+
+ORDERS = {
+    "hint": [("collaborator", "hinter"), ("actor", "solver")],
+    "critic": [("actor", "solver"), ("collaborator", "critic"), ("actor", "reviser")],
+    "expert": [("actor", "role_picker"), ("collaborator", "hinter"), ("actor", "expert")],
+}
+
+
+@pytest.mark.parametrize("way", ORDERS)
+async def test_one_collaborator_helps_in_several_ways(way: str) -> None:
+    scripts = {"collaborator": {"": "add 2"}, "actor": {"": r"\boxed{42}"}}
+    team = scripted(f"{HERE}:several", scripts, options={"ways": [way]})
+    episode = await play(team)
+    assert order(episode) == ORDERS[way] and "add 2" in user(episode.calls[-1])
+
+
+async def test_the_tasks_of_a_run_are_shared_among_the_ways() -> None:
+    scripts = {"collaborator": {"": "add 2"}, "actor": {"": r"\boxed{42}"}}
+    team = scripted(f"{HERE}:several", scripts, options={"ways": ["hint", "critic"]})
+    seen = [order(await play(team, replace(TASK, id=f"gsm8k/train/{n}"))) for n in range(40)]
+    assert 10 < seen.count(ORDERS["hint"]) < 30
+    assert seen.count(ORDERS["hint"]) + seen.count(ORDERS["critic"]) == 40
+
+
+def test_an_unknown_way_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`debate` is none of hint, critic, expert"):
+        scripted(f"{HERE}:several", {"collaborator": [], "actor": []}, options={"ways": ["debate"]})
