@@ -100,10 +100,33 @@ def columns(episodes: Sequence[Episode]) -> dict[str, Any]:
     }
     if any(episode.level for episode in mine):
         made["level"] = [episode.level for episode in mine]
-    chosen = [[c.silence_logprob for c in e.calls if c.may_be_silent] for e in mine]
+    rewards = [e.grade.reward if e.grade else None for e in mine]
+    if any(reward not in (None, 0.0, 1.0) for reward in rewards):
+        made["reward"] = [None if reward is None else round(reward, 4) for reward in rewards]
+    chosen = [[c for c in e.calls if c.may_be_silent] for e in mine]
     if all(len(one) == 1 for one in chosen):
-        made["log_silence"] = [None if p is None else round(p, 4) for (p,) in chosen]
+        made["log_silence"] = [_log_silence(call) for (call,) in chosen]
+    elif any(chosen):
+        made["choices"] = _choices(chosen)
     return made
+
+
+def _log_silence(call: Call) -> float | None:
+    return None if call.silence_logprob is None else round(call.silence_logprob, 4)
+
+
+def _choices(chosen: Sequence[Sequence[Call]]) -> dict[str, dict[str, Any]]:
+    """`holder 2, round 0` → its silences and log π(silence), a position for each task."""
+    found: dict[str, dict[str, Any]] = {}
+    for place, calls in enumerate(chosen):
+        for call in calls:
+            own = found.setdefault(f"{call.agent}, round {call.round}", {})
+            own.setdefault("silent", ["-"] * len(chosen))[place] = "01"[call.silent]
+            own.setdefault("log_silence", [None] * len(chosen))[place] = _log_silence(call)
+    return {
+        name: {"silent": "".join(one["silent"]), "log_silence": one["log_silence"]}
+        for name, one in sorted(found.items())
+    }
 
 
 def _natural(task: str) -> tuple[str, int, str]:

@@ -56,6 +56,25 @@ def test_columns_say_who_spent_what_and_hold_no_text() -> None:
     assert "42" not in json.dumps({**found, "answer": []}) and "think" not in json.dumps(found)
 
 
+def test_partial_rewards_and_every_choice_of_several_agents_are_kept() -> None:
+    def holder(number: int, round: int, silent: bool) -> Call:
+        said = call(f"holder {number}", "hinter", "so", 3, silent)
+        return replace(said, round=round)
+
+    half = Grade(reward=0.5, right=False)
+    plays = [
+        replace(episode("set/test/1", False, holder(1, 0, True), holder(2, 0, False)), grade=half),
+        episode("set/test/2", True, holder(1, 0, False), holder(1, 1, True), holder(2, 0, True)),
+    ]
+    found = columns(plays)
+    assert found["reward"] == [0.5, 1.0] and found["right"] == "01" and "log_silence" not in found
+    silent = {name: one["silent"] for name, one in found["choices"].items()}
+    assert silent == {
+        "holder 1, round 0": "10", "holder 1, round 1": "-1", "holder 2, round 0": "01",
+    }  # fmt: skip
+    assert found["choices"]["holder 1, round 1"]["log_silence"] == [None, -0.5]
+
+
 def test_a_task_that_was_played_again_counts_as_it_ended() -> None:
     solver = call("actor", "solver", "so 42", 30)
     assert columns([episode("a/1", None), episode("a/1", True, solver)])["right"] == "1"
