@@ -337,6 +337,20 @@ def test_the_choice_moves_to_where_it_pays(kind: str, gain: float) -> None:
         assert (after - before) * gain > 0
 
 
+def test_the_choice_comes_to_rest_with_the_schedule() -> None:
+    """Half-way down a linear schedule half of the change is asked for, at its end none."""
+    moved = []
+    for taken in (0, 4, 8):
+        policy = make_policies(kind="full", base=undecided_base())["team"]
+        settings = {"learning_rate": 1e-9, "warmup_steps": 0, "schedule": "linear"}
+        updater = make_updater(policy, optimizer=settings, steps=8)
+        updater.taken, start = taken - 1, mean_logit(policy)  # the content's step comes first
+        choices = make_choices(policy, PROMPTS, gain=0.5)
+        updater.update(spoken_rows(advantage=0.0), choices, train_choice=True)
+        moved.append(mean_logit(policy) - start)
+    assert moved == pytest.approx([1.0, 0.5, 0.0], abs=0.1)
+
+
 def mean_logit(policy: Policy) -> float:
     return fmean(p - math.log(-math.expm1(p)) for p in log_p_of(policy, PROMPTS))
 

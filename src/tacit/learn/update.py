@@ -133,7 +133,7 @@ class Updater:
                 seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
                 self.taken += 1
             if choices:
-                self.step.take(choices, train=train_choice)
+                self.step.take(choices, train=train_choice, scale=self._decay())
         return seen.updated()
 
     def gradients(self, batch: Sequence[Microbatch]) -> Iterator[Measured | None]:
@@ -143,15 +143,20 @@ class Updater:
 
     def learning_rate(self) -> float:
         """Linear warm-up, then constant or falling to 0 at the last step."""
-        schedule, train = self.config.optimizer, self.config.train
+        schedule = self.config.optimizer
         warm = min(1.0, (self.taken + 1) / max(1, schedule.warmup_steps))
+        return schedule.learning_rate * warm * self._decay()
+
+    def _decay(self) -> float:
+        """What the schedule leaves of the rate, and of the changes asked of the choice to speak."""
+        train = self.config.train
         done = min(1.0, self.taken / max(1, train.steps * train.updates))
-        shape = {
+        shapes = {
             "constant": 1.0,
             "linear": 1.0 - done,
             "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
-        }[schedule.schedule]
-        return schedule.learning_rate * warm * shape
+        }
+        return shapes[self.config.optimizer.schedule]
 
     def _microbatches(self, part: list[Bundle]) -> list[Microbatch]:
         """One optimiser step's share of the batch, with sequences numbered from 0."""

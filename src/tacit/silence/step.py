@@ -78,14 +78,19 @@ def choice_step(p: Tensor, gain: Tensor, config: SilenceConfig) -> Tensor:
 
 
 def wanted_change(
-    log_p: Tensor, gain: Tensor, config: SilenceConfig, *, owed: float | None = None
+    log_p: Tensor,
+    gain: Tensor,
+    config: SilenceConfig,
+    *,
+    owed: float | None = None,
+    scale: float = 1.0,
 ) -> Tensor:
-    """`choice_step`, or `owed` in a warm-up, limited so that logit p stays within REACH.
+    """`scale` of `choice_step`, or `owed` in a warm-up; logit p is kept within REACH.
 
     A choice beyond REACH returns by at most `clip` per update.
     """
     logit = silence_logit(log_p)
-    step = choice_step(log_p.exp(), gain, config) if owed is None else owed
+    step = scale * choice_step(log_p.exp(), gain, config) if owed is None else owed
     change = (logit + step).clamp(-REACH, REACH) - logit
     return change.clamp(-config.clip, config.clip).detach()
 
@@ -117,15 +122,15 @@ class ChoiceStep:
         known = zip(points, log_p_C.tolist(), strict=True)
         return [replace(c, log_p=log_p) if math.isfinite(log_p) else c for c, log_p in known]
 
-    def take(self, points: Sequence[ChoicePoint], *, train: bool) -> None:
-        """Move p as the gains ask, or, unless `train`, back to where it was."""
+    def take(self, points: Sequence[ChoicePoint], *, train: bool, scale: float = 1.0) -> None:
+        """Move p by `scale` of what the gains ask, or, unless `train`, back to where it was."""
         points = _some([point for point in points if math.isfinite(point.log_p)])
         if not points:
             return
         old_C = torch.tensor([point.log_p for point in points])
         gain_C = torch.tensor([point.gain for point in points])
         owed = None if train else self.missed
-        change_C = wanted_change(old_C, gain_C, self.config, owed=owed)
+        change_C = wanted_change(old_C, gain_C, self.config, owed=owed, scale=scale)
         descent = _Descent(self.model, points, old_C, change_C, SETTLED if train else HELD)
         for _ in range(STEPS):
             if not descent.step():
