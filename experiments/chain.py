@@ -5,7 +5,7 @@ agents that may be silent draw their line (`silent_above`), plays the tests once
 the outcome. For a rented GPU, where what is not kept in time is lost:
 
     python -m experiments.chain experiments/split-gsm8k-blind.yaml --until 900 --out runs/blind-s0 \
-      --test "test=tasks={name: 'experiments.split_gsm8k:tasks', split: test}" --keep split-blind
+      --test "trained=tasks={name: 'experiments.split_gsm8k:tasks', split: test}" --keep split-blind
 """
 
 import argparse

@@ -71,7 +71,16 @@ def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
         leaks = {"leaks": _json(summaries[file.stem])["leaks"]} if file.stem in teams else {}
         alone = label and len(teams) == 1
         name = file.stem.replace(teams[0], label, 1) if alone else file.stem
-        yield name, {**columns(episodes), **leaks}
+        yield name, {**columns(episodes), **leaks, **_lines_of(folder, episodes)}
+
+
+def _lines_of(folder: Path, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """The roles' `silent_above` where one was chosen and played by."""
+    team = _json(folder / "config.json").get("team") or {}
+    agents = team.get("agents", {}) if any(c.silent for e in episodes for c in e.calls) else {}
+    lines = {role: agent.get("silent_above", 0.5) for role, agent in agents.items()}
+    chosen = {role: line for role, line in lines.items() if line != 0.5}
+    return {"silent_above": chosen} if chosen else {}
 
 
 def _episode(line: bytes, file: Path) -> Episode:

@@ -5,13 +5,16 @@ how well they tell those who are needed from the others. `words` goes by the rar
 an agent's notes or paragraphs shares with the question, `title` by how much of a paragraph's title
 the question holds. A word is as rare as few notes of the training tasks hold it. The line is that
 which tells the validation tasks apart best, as in `experiments/chain.py` for a trained agent.
+`--keep` writes what the rule says of split GSM8K's test tasks into `results/rules`, for `talk.py`.
 """
 
+import json
 import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tacit import Task, load_tasks
@@ -122,16 +125,39 @@ def best_line(scored: Scored) -> float:
     return max(sorted({score for _, score in scored}), key=right)
 
 
-def judge(name: str, rule: str) -> Judged:
-    """The rule on the test, with its line from the validation tasks."""
+def ruled(name: str, rule: str) -> tuple[Scored, float]:
+    """What the rule makes of the test tasks, and its line from the validation tasks."""
     rare = rarity(load_tasks(name, split="train"))
     line = best_line(scores(load_tasks(name, **VALIDATION[name]), rare, rule))
-    scored = scores(load_tasks(name, split="test"), rare, rule)
+    return scores(load_tasks(name, split="test"), rare, rule), line
+
+
+def judge(name: str, rule: str) -> Judged:
+    scored, line = ruled(name, rule)
+    return Judged(_auc(scored), *shares(scored, line))
+
+
+def _auc(scored: Scored) -> float:
     needed, idle = ([s for n, s in scored if n is kind] for kind in (True, False))
-    return Judged(auc(needed, idle) or 0.5, *shares(scored, line))
+    return auc(needed, idle) or 0.5
+
+
+def keep(name: str, path: Path) -> None:
+    """On which test tasks the rule speaks, where one agent may."""
+    scored, line = ruled(name, "words")
+    ids = [task.id.rpartition("/")[2] for task in load_tasks(name, split="test")]
+    speaks = "".join("01"[score >= line] for _, score in scored)
+    tree = {"tasks": f"{name}/test", "ids": ids, "speaks": speaks, "auc": round(_auc(scored), 4)}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(tree) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--keep"]:
+        rules = Path(__file__).parent / "results" / "rules"
+        keep("split_gsm8k_blind", rules / "split-gsm8k-blind.json")
+        keep("split_gsm8k", rules / "split-gsm8k-seeing.json")
+        sys.exit()
     for name in sys.argv[1:] or VALIDATION:
         for rule in ["words"] if "gsm8k" in name else RULES:
             found = judge(name, rule)

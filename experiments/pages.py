@@ -17,11 +17,12 @@ from experiments import tables
 from experiments.plots import Point, scatter
 from experiments.records import FOLDER, Measured, Records, difference, on_shared
 from experiments.tables import interval, p_value, points, table
+from experiments.talk import talk_table
 from tacit import TacitError
 
 DOCS = Path(__file__).parents[1] / "docs"
 MAIN = re.compile(r"(?<=<!-- main -->\n).*?(?=<!-- end -->)", re.S)
-BLIND, SEEING = "split-gsm8k-blind-validation", "split-gsm8k-seeing-validation"
+BLIND, SEEING = "split-gsm8k-blind", "split-gsm8k-seeing"
 WRONG_END = (
     "Made with the wrong end of silence (see [limits](../results.md#limits)): what is said here of "
     "agents that may be silent is to be measured again."
@@ -36,7 +37,7 @@ class Team:
     name: str
     evaluation: str = "trained"
     marks: str = ""
-    """† made with the wrong end of silence, ¹ trained with one seed."""
+    """† made with the wrong end of silence, ¹ trained with one seed, ² with two."""
     seed: int | None = None
     """Only this one."""
 
@@ -60,23 +61,27 @@ DIALOGUE = Team("trained dialogue", "gspo", marks="†")
 OPINION = Team("trained second opinion", "gspo-second", marks="¹ †")
 FINE_TUNED = Team("Actor fine-tuned", "actor-finetune")
 TUNED_HINTER = Team("fine-tuned Actor as hinter", "finetuned-hinter")
-BLIND_ALONE = Team("Actor alone", BLIND, "alone")
-BLIND_TOLD = Team("Actor told the missing sentence", BLIND, "oracle")
-BLIND_LAST = Team("trained helper, blind", BLIND, "trained, last step")
-SEEING_LAST = Team("trained helper, seeing", SEEING, "trained, last step")
+SPLIT_ALONE = Team("Actor alone", f"{BLIND}-untrained", "alone")
+TOLD = Team("Actor told the missing sentence", f"{BLIND}-untrained", "told the missing sentence")
+BLIND_HELPER = Team("trained helper, blind", BLIND)
+SEEING_HELPER = Team("trained helper, seeing", SEEING, marks="²")
+ADAPTIVE = Team("adaptive consistency, at most 8", "rivals", "adaptive consistency")
+STOPPING = Team("early-stopping consistency, at most 8", "rivals", "early stopping")
+AGREED = Team("debate until agreed", "rivals", "debate until agreed")
 
 GSM8K = (
-    SOLO, Team("Actor alone, measured again", "baselines+right-end", "solo"), CONSISTENCY, ROLES,
-    DEBATE, UNTRAINED_HINT, UNTRAINED_CRITIC, UNTRAINED_DIALOGUE, HINT, READ, CRITIC, DIALOGUE,
-    OPINION, FINE_TUNED, TUNED_HINTER,
+    SOLO, Team("Actor alone, measured again", "baselines+right-end", "solo"), CONSISTENCY,
+    ADAPTIVE, STOPPING, ROLES, DEBATE, AGREED, UNTRAINED_HINT, UNTRAINED_CRITIC,
+    UNTRAINED_DIALOGUE, HINT, READ, CRITIC, DIALOGUE, OPINION, FINE_TUNED, TUNED_HINTER,
 )  # fmt: skip
 SPLIT = (
-    BLIND_ALONE,
-    BLIND_TOLD,
-    Team("untrained helper, must speak", BLIND, "speaks"),
-    Team("untrained helper, free to choose", BLIND, "asked"),
-    BLIND_LAST,
-    SEEING_LAST,
+    SPLIT_ALONE,
+    TOLD,
+    Team("untrained helper, blind, must speak", f"{BLIND}-untrained", "must speak"),
+    Team("untrained helper, blind, free to choose", f"{BLIND}-untrained", "blind"),
+    Team("untrained helper, seeing, free to choose", f"{SEEING}-untrained", "seeing"),
+    BLIND_HELPER,
+    SEEING_HELPER,
 )
 PAIRS = (
     (HINT, UNTRAINED_HINT),
@@ -115,10 +120,15 @@ PAIRS = (
         Team("dialogue trained on MATH, MATH500", "gspo-math"),
         Team("Actor alone, MATH500", "baselines-dialogue", "solo, math500"),
     ),
-    (BLIND_LAST, BLIND_ALONE),
-    (BLIND_LAST, BLIND_TOLD),
-    (SEEING_LAST, Team("Actor alone", SEEING, "alone")),
-    (SEEING_LAST, Team("Actor told the missing sentence", SEEING, "oracle")),
+    (FINE_TUNED, ADAPTIVE),
+    (ADAPTIVE, CONSISTENCY),
+    (AGREED, DEBATE),
+    *((team, other) for team in (BLIND_HELPER, SEEING_HELPER) for other in (SPLIT_ALONE, TOLD)),
+    (SEEING_HELPER, BLIND_HELPER),
+    *(
+        (Team(f"failing tests reported, {name}", name, "rule"), Team("Actor alone", name, "solo"))
+        for name in ("code-baselines-humaneval_plus", "code-baselines-mbpp_plus")
+    ),
 )
 """Whom the comparisons put against whom."""
 
@@ -129,7 +139,7 @@ def main_table(records: Records) -> str:
         "silent %",
     )  # fmt: skip
     rows = []
-    for tasks, teams in (("GSM8K, test", GSM8K), ("Split GSM8K, validation", SPLIT)):
+    for tasks, teams in (("GSM8K, test", GSM8K), ("Split GSM8K, test", SPLIT)):
         size = len(teams[0].found(records).ids)
         rows.append((f"*{tasks}, {size:,} tasks*", *[""] * (len(head) - 1)))
         rows += [_main_row(records, team) for team in teams]
@@ -192,7 +202,7 @@ def comparisons(records: Records) -> str:
         "# Comparisons\n\nOne team against another on the tasks that both have. Intervals "
         "resample tasks and, where there are several, seeds. p is the exact McNemar test's, of "
         f"several seeds the weakest. There are {len(rows)} comparisons, and none is corrected for "
-        "that. † was made with the wrong end of silence, ¹ has one trained seed.\n\n"
+        "that. † was made with the wrong end of silence, ¹ has one trained seed, ² two.\n\n"
         f"{table(head, rows)}"
     )
 
@@ -229,6 +239,7 @@ def page(records: Records, name: str, names: list[str]) -> str:
     sections = {
         "Measured": tables.measured_table,
         "Paired differences": tables.within_table,
+        "What talk is worth": talk_table,
         "By level": tables.level_table,
         "By how often the Actor alone is right": tables.difficulty_table,
         "Training": tables.training_table,

@@ -14,6 +14,8 @@ Each follows its paper's description on one model with prompts of ours. None is 
 - `one_context`: Xu et al., 2026 (OneFlow): one agent plays the whole workflow, here draft, check
   and revise, in one growing conversation.
 - `cascade`: ours: one answer, and a vote of more only where its own log-probability is low.
+- `failing_tests`: the rule that a trained tester must beat: a visible test that fails is reported
+  as it is, and nothing else is.
 
 Stopping a debate where answers agree is `stop: agreed` in a team's config; a sparse debate is
 `shape: sparse`; pruning by AgentPrune's and AgentDropout's ways is `tacit prune --rivals`.
@@ -25,6 +27,8 @@ from collections.abc import Sequence
 
 from tacit import Message, Role, Task, Team, Topology
 from tacit.grading import read_answer
+from tacit.registry import lookup
+from tacit.team.topologies.private import RUN_TESTS
 from tacit.team.vote import majority
 from tacit.types import Call
 
@@ -154,6 +158,17 @@ async def _cascade(task: Task, team: Team, threshold: float = -0.05, samples: in
     return majority(task, [first, *await team.together(*more)])
 
 
+async def _failing_tests(task: Task, team: Team) -> Message:
+    draft = await team.actor.ask(task.question)
+    failed = await lookup("tool", RUN_TESTS, {})(task, draft.text)
+    if not failed:
+        return draft
+    report = Message("tester", failed)
+    return await team.actor.ask(
+        task.question, part="reviser", draft=draft, comment=report, round=1, final=True
+    )
+
+
 adaptive_consistency = Topology(
     play=_adaptive_consistency, roles=_SAMPLER, summary="sample until the majority is probable"
 )
@@ -179,4 +194,9 @@ cascade = Topology(
     play=_cascade,
     roles={"actor": Role(part="solver"), "sampler": Role(part="solver", temperature=0.7)},
     summary="one answer, and a vote where it is unsure",
+)
+failing_tests = Topology(
+    play=_failing_tests,
+    roles={"actor": Role(part="solver")},
+    summary="code is revised where a visible test fails, by what the test said",
 )

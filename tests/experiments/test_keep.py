@@ -86,13 +86,15 @@ def test_a_run_is_kept_and_tabled(tmp_path: Path, capsys: pytest.CaptureFixture[
     run, out = tmp_path / "run", tmp_path / "results"
     out.mkdir()
     tacit.train(tree(train={"steps": 3, "evaluate_every": 2}), out=run)
-    tacit.evaluate(str(run), "tasks.limit=3", out=run / "test")
+    line = "team.agents.hinter.silent_above=1e-12"
+    tacit.evaluate(str(run), "tasks.limit=3", line, out=run / "test")
     arguments = ["tiny", str(run), f"trained={run / 'test'}", "--out", str(out)]
     assert main(arguments) == 0 and "tiny-s0.json: trained" in capsys.readouterr().out
     text = (out / "tiny-s0.json").read_text()
     assert "What is" not in text, "the question"
     records = Records.read(out)
     assert len(records.get("tiny", "trained").ids) == 3
+    assert records.get("tiny", "trained").columns[0]["silent_above"] == {"hinter": 1e-12}
     kept = records.runs["tiny"][0]
     assert kept["training"]["steps"] == 3 and kept["training"]["validation"]["step"] == [0, 2, 3]
     assert (

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.keep import RESULTS
 from experiments.overlap import (
     Rarity,
     best_line,
     by_title,
     by_words,
     judge,
+    keep,
     notes_of,
     scores,
     shares,
@@ -47,8 +49,11 @@ def test_the_line_parts_those_who_are_needed_from_the_others() -> None:
 
 @pytest.mark.slow
 def test_on_split_gsm8k_it_is_a_strong_rival(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TACIT_DATA", str(data_dir))
     found = judge("split_gsm8k_blind", "words")
     assert 0.87 < found.auc < 0.92 and found.silent_idle > 0.7 and found.silent_needed < 0.35
+    keep("split_gsm8k_blind", tmp_path / "rules" / "blind.json")
+    made = (tmp_path / "rules" / "blind.json").read_text()
+    assert made == (RESULTS / "rules" / "split-gsm8k-blind.json").read_text()

@@ -14,7 +14,7 @@ from tacit.team.roster import check_team
 
 HERE = Path(__file__).parents[2] / "experiments"
 RECIPES = sorted(HERE.glob("*.yaml"))
-TRAINED = [path for path in RECIPES if path.stem not in ("baselines", "rivals")]
+TRAINED = [path for path in RECIPES if path.stem not in ("baselines", "code-baselines", "rivals")]
 RECORDED = {
     "split-gsm8k-blind": "split-gsm8k-blind-validation",
     "split-gsm8k-seeing": "split-gsm8k-seeing-validation",

@@ -76,3 +76,12 @@ async def test_an_unsure_answer_is_put_to_a_vote() -> None:
     team = scripted(f"{HERE}:cascade", scripts, options={"samples": 3})
     episode = await play(team, replace(TASK, id="sum/2"))
     assert len(episode.calls) == 4
+
+
+async def test_the_rule_reports_a_failing_test_and_nothing_else() -> None:
+    code = replace(TASK, data={"visible": ["assert f(2) == 4"], "entry_point": "f"})
+    bad, good = ("```python\ndef f(n):\n    return n * " + by + "\n```" for by in ("3", "2"))
+    episode = await play(scripted(f"{HERE}:failing_tests", {"actor": [bad, good]}), code)
+    assert "f(2) gave 6" in user(episode.calls[1]) and episode.answer == good
+    accepted = await play(scripted(f"{HERE}:failing_tests", {"actor": [good]}), code)
+    assert len(accepted.calls) == 1
