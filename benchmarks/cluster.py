@@ -37,7 +37,7 @@ from tacit.engine.scripted import ScriptedEngine
 from tacit.rollout.play import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster, build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 
 WORKERS = (1, 2, 4, 8, 16)
 SECONDS, AT_ONCE, CALLS = 0.2, 4, 2

@@ -23,7 +23,7 @@ from tacit.engine.scripted import ScriptedEngine
 from tacit.rollout.play import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster, build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Episode
 
 SIZES = (100, 1_000, 10_000)

@@ -32,7 +32,7 @@ from tacit.config.file import load_config
 from tacit.serve.serving import open_roster
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Task
 
 LEAST_SHARE = 0.9

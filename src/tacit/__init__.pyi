@@ -47,7 +47,8 @@ from tacit.team.roster import (
     Topology as Topology,
     build_roster as build_roster,
 )
-from tacit.team.team import Setting as Setting, Team as Team
+from tacit.team.setting import Setting as Setting
+from tacit.team.team import Team as Team
 from tacit.team.tools import Tool as Tool, ToolContext as ToolContext
 from tacit.types import (
     Call as Call,

@@ -9,7 +9,7 @@ from tacit.cluster.deck import Deck, Hand, Pending, blamed_for
 from tacit.cluster.envelopes import Order
 from tacit.errors import RunError
 from tacit.rollout.play import Job
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Stop, Usage
 from tests.helpers.scripted_teams import TASK
 

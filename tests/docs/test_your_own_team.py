@@ -12,7 +12,7 @@ import pytest
 from tacit.grading import GRADERS
 from tacit.tasks.jsonl import FIELDS
 from tacit.team.prompts import INTRODUCTIONS, PARTS
-from tacit.team.team import Seat
+from tacit.team.seat import Seat
 from tacit.types import Grade
 from tests.helpers.commands import tacit_
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tacit.config import Cut
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Grade, Stop, Usage
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted
 

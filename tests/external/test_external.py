@@ -24,7 +24,7 @@ from tacit.serve.team_backend import TeamBackend
 from tacit.tasks import load_tasks
 from tacit.team.prompts import PARTS, SILENCE_SENTENCE
 from tacit.team.roster import Roster, build_roster, check_team
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Choice, Episode, Task
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, system, user
 from tests.helpers.serving import ASKED, running

@@ -23,7 +23,7 @@ from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import Refused
 from tacit.rollout.play import Job
 from tacit.team.roster import Roster, build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Grade, Receipt, Task
 from tests.helpers.scripted_teams import TASK
 

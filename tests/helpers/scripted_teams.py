@@ -7,7 +7,7 @@ from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.scripted import Script, ScriptedEngine
 from tacit.rollout.play import Job, play_episode
 from tacit.team.roster import Roster, build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Task
 
 SILENT = "<silent>"

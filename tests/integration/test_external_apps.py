@@ -18,7 +18,7 @@ from tacit.engine.factory import open_engine
 from tacit.rollout.play import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Choice, Episode
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

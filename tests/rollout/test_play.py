@@ -10,7 +10,8 @@ import pytest
 from tacit.engine.base import Request
 from tacit.errors import ConfigError, EngineError, GradingError, Refused, RunError, SpendCap
 from tacit.rollout.play import Cap, Job, play_all, play_episode
-from tacit.team.team import Setting, Team
+from tacit.team.setting import Setting
+from tacit.team.team import Team
 from tacit.types import Episode, Grade, Message, Task
 from tests.helpers.scripted_teams import TASK, scripted
 

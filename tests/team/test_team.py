@@ -17,7 +17,9 @@ from tacit.errors import ConfigError, EngineError
 from tacit.run.folder import EPISODE, RunFolder
 from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster, build_roster, check_team
-from tacit.team.team import Guard, Seat, Setting, Team
+from tacit.team.seat import Seat
+from tacit.team.setting import Guard, Setting
+from tacit.team.team import Team
 from tacit.types import Choice, Episode, Grade, Message, Task
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, system
 

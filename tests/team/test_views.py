@@ -14,7 +14,7 @@ from tacit.rollout.play import Job, play_all
 from tacit.run.opening import unseen_views
 from tacit.tasks.filters import drop_leaks
 from tacit.team.roster import Roster, agent_names, build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.team.topologies import TOPOLOGIES
 from tacit.types import Call, Episode, Task
 from tests.helpers.scripted_teams import TASK, play, scripted, user

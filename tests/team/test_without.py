@@ -9,7 +9,8 @@ from tacit.config import Cut, TeamConfig
 from tacit.engine.base import Request
 from tacit.errors import ConfigError
 from tacit.team.roster import Roster, check_team
-from tacit.team.team import Setting, Team
+from tacit.team.setting import Setting
+from tacit.team.team import Team
 from tacit.types import Message, Task
 from tests.helpers.scripted_teams import TASK, order, play, scripted, user
 

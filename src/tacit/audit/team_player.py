@@ -13,7 +13,7 @@ from tacit.grading import Grader, grade
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.run.folder import RunFolder
 from tacit.team.roster import Roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Task
 
 

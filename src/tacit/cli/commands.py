@@ -35,7 +35,7 @@ from tacit.run.opening import (
 )
 from tacit.run.spending import Spending
 from tacit.team.roster import Roster, agent_names
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Grade, Task
 
 

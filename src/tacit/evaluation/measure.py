@@ -18,7 +18,7 @@ from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Choice, Episode, Task, Usage
 
 

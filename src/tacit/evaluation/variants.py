@@ -6,7 +6,9 @@ from typing import Any
 
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
 from tacit.team.roster import Roster, find_topology
-from tacit.team.team import Seat, Setting, Team
+from tacit.team.seat import Seat
+from tacit.team.setting import Setting
+from tacit.team.team import Team
 from tacit.types import Call, ChatMessage, Message, Task
 
 REWORD = (

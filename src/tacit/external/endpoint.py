@@ -25,7 +25,8 @@ from tacit.serve.backend import Answer, Emit, finished
 from tacit.serve.http_error import HttpError
 from tacit.serve.schema import FINISH, ChatRequest, Json, chunks_of, completion, models_json
 from tacit.serve.team_backend import UNSUPPORTED, unsupported
-from tacit.team.team import Seat, Team
+from tacit.team.seat import Seat
+from tacit.team.team import Team
 from tacit.types import Call, ChatMessage, Choice, Message, Stop
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

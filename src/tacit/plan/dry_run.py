@@ -35,7 +35,7 @@ from tacit.run.opening import (
 )
 from tacit.run.spending import FILE as RECEIPTS, Spending
 from tacit.team.roster import Roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Choice, Task
 
 if TYPE_CHECKING:

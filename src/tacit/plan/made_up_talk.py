@@ -12,7 +12,7 @@ from tacit.engine.base import Request
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError, TacitError
 from tacit.team.roster import build_roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Task
 
 

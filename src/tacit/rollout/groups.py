@@ -11,7 +11,7 @@ from tacit.rollout.dedupe import Once
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.silence import Silence
 from tacit.team.roster import Roster, find_topology, may_be_silent
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Choice, Episode, Task
 
 PROBED = 16

@@ -21,7 +21,7 @@ from tacit.errors import (
 )
 from tacit.grading import Grader, grade
 from tacit.team.roster import Roster
-from tacit.team.team import Setting
+from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Grade, Task
 
 

@@ -28,7 +28,7 @@ from tacit.serve.schema import ChatRequest, Json, models_json, usage_of
 from tacit.serve.team_backend import question_of
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster
-from tacit.team.team import Answering, Setting
+from tacit.team.setting import Answering, Setting
 from tacit.types import Call, Task
 
 log = logging.getLogger(__name__)

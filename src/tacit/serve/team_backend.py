@@ -22,7 +22,7 @@ from tacit.serve.monitoring import log_failure
 from tacit.serve.schema import FINISH, ChatRequest, Json, Messages, chunk, completion, models_json
 from tacit.team.prompts import INTRODUCTIONS, quote
 from tacit.team.roster import Roster
-from tacit.team.team import Answering, Setting
+from tacit.team.setting import Answering, Setting
 from tacit.types import Call, Message, Stop, Task
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {

@@ -14,7 +14,8 @@ from tacit.engine.base import Engine
 from tacit.errors import ConfigError, TacitError, TopologyError
 from tacit.registry import did_you_mean, lookup
 from tacit.team.prompts import FORMS
-from tacit.team.team import Agent, Setting, Team
+from tacit.team.setting import Agent, Setting
+from tacit.team.team import Team
 from tacit.team.tools import open_toolbox
 from tacit.types import Call, Episode, Message, Task
 

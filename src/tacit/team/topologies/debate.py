@@ -7,7 +7,8 @@ debater the same advice in every round.
 
 from typing import Literal
 
-from tacit.team.team import Seat, Team
+from tacit.team.seat import Seat
+from tacit.team.team import Team
 from tacit.team.vote import majority
 from tacit.types import Message, Task
 
