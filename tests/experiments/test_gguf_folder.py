@@ -1,12 +1,15 @@
 """Weights that went through a GGUF file come back."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 import torch
+from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from experiments.gguf_folder import convert, name_of
+from experiments.gguf_folder import UNPACK, convert, name_of
 from tacit.export.gguf import write_gguf
 from tests.helpers.tiny_models import tiny_model
 
@@ -14,6 +17,18 @@ from tests.helpers.tiny_models import tiny_model
 def test_names() -> None:
     assert name_of("blk.12.ffn_down.weight") == "model.layers.12.mlp.down_proj.weight"
     assert name_of("output_norm.weight") == "model.norm.weight"
+
+
+@pytest.mark.parametrize("packing", UNPACK, ids=lambda one: one.name)
+def test_packed_weights_are_those_of_the_reference(packing: Any) -> None:
+    """Any bytes are weights; scales that are no number would be equal to nothing."""
+    size, unpack = UNPACK[packing]
+    data = numpy.random.default_rng(0).integers(0, 256, (64, size), dtype=numpy.uint8)
+    for place in (0, 2, 208):
+        if place < size:
+            data[:, place : place + 2] = numpy.array([0.37], numpy.float16).view(numpy.uint8)
+    wanted = torch.from_numpy(dequantize(data, packing))
+    assert torch.equal(unpack(torch.from_numpy(data)).reshape(64, 256), wanted)
 
 
 @pytest.mark.slow

@@ -19,7 +19,9 @@ RECORDED = {
     "split-gsm8k-blind": "split-gsm8k-blind-validation",
     "split-gsm8k-seeing": "split-gsm8k-seeing-validation",
 }
-NOT_RUN = {"critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "math-hint", "several"}
+NOT_RUN = {
+    "critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "hint-tool", "math-hint", "several",
+}  # fmt: skip
 RUNS = [path.stem for path in TRAINED if path.stem not in NOT_RUN]
 UNLIKE = {"train.microbatch_tokens"}
 """What the machine asked for."""
