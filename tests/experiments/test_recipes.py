@@ -20,7 +20,8 @@ RECORDED = {
     "split-gsm8k-seeing": "split-gsm8k-seeing-validation",
 }
 NOT_RUN = {
-    "critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "hint-tool", "math-hint", "several",
+    "critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "hint-tool", "math-hint",
+    "several",
 }  # fmt: skip
 RUNS = [path.stem for path in TRAINED if path.stem not in NOT_RUN]
 UNLIKE = {"train.microbatch_tokens"}
