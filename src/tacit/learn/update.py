@@ -20,7 +20,7 @@ from tacit.engine.load import on_device
 from tacit.engine.memory import as_memory_allows, in_two, ran_out
 from tacit.errors import RunError
 from tacit.learn.batch import Bundle, Row, bundle, microbatches, size_of, split
-from tacit.learn.choice_model import PolicyChoice
+from tacit.learn.choice_model import SCORED_AT_ONCE, PolicyChoice
 from tacit.learn.loss import LOSSES, BatchSizes, LossInputs, batch_sizes
 from tacit.learn.loss_stats import LossStats, merge_stats
 from tacit.learn.microbatch import Microbatch, halves, score_all
@@ -30,9 +30,6 @@ from tacit.silence import ChoicePoint
 from tacit.silence.step import ChoiceStep
 
 log = logging.getLogger(__name__)
-
-SCORED_AT_ONCE = 4
-"""Microbatches that a GPU scores together when no gradient is needed."""
 
 
 @dataclass(frozen=True, slots=True)
