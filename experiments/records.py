@@ -24,8 +24,8 @@ from tacit.evaluation.statistics import Estimate, mcnemar, wilson
 FOLDER = Path(__file__).parent / "results"
 RESAMPLES = 10_000
 HELPERS = {
-    "critic", "evolver", "guide", "hinter", "holder", "role_picker", "self_critic", "speaker",
-    "tester",
+    "critic", "evolver", "guide", "hinter", "holder", "quoter", "role_picker", "self_critic",
+    "speaker", "tester",
 }  # fmt: skip
 """Parts whose words are for teammates, as records name them."""
 BY_TASK = (

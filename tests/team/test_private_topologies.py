@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tacit.team.topologies.private import sentences
 from tacit.types import Task
 from tests.helpers.scripted_teams import SILENT, TASK, order, play, scripted, user
 
@@ -32,6 +33,32 @@ async def test_holders_tell_the_asker_what_they_hold() -> None:
     assert "17 is odd" in user(first) and "25 is square" in user(second)
     assert '<message from="holder 1">\nodd\n</message>' in user(asker)
     assert "holder 2" not in user(asker) and "square" not in user(asker)
+
+
+async def test_holders_may_quote_instead_of_telling() -> None:
+    """The asker reads the sentences that were named, and never their numbers."""
+    text = "Sums: Small ones are easy. The sum of 17 and 25 is 42.\n\nRoad 9: It leads to St. Ives."
+    views = {f"holder {n}": text for n in (1, 2, 3, 4)}
+    said = {"holder": ["[2] and [3]", SILENT, "It is 42.", "[99]"], "asker": [r"\boxed{42}"]}
+    team = scripted("holders", said, options={"quotes": True}, holder={"count": 4})
+    episode = await play(team, replace(TASK, views=views))
+    first, *_, asker = episode.calls
+    assert "[2] Sums: The sum of 17 and 25 is 42." in user(first)
+    assert user(first).count("Small ones are easy") == 1, "the view, and only its numbered form"
+    heard = "Sums: The sum of 17 and 25 is 42.\nRoad 9: It leads to St. Ives."
+    assert f'<message from="holder 1">\n{heard}\n</message>' in user(asker)
+    assert user(asker).count("<message") == 1, "others said nothing that could be quoted"
+    assert [call.silent for call in episode.calls[:4]] == [False, True, False, False]
+
+
+def test_sentences_of_notes_and_paragraphs() -> None:
+    assert sentences("- One of 3.\n- Two (2). Three") == ["- One of 3.", "- Two (2).", "Three"]
+    dotted = "U.S. Route 19: U.S. Route 19 is a road. See Mr. Fox there!"
+    assert sentences(dotted) == [
+        "U.S. Route 19: U.S. Route 19 is a road.",
+        "U.S. Route 19: See Mr. Fox there!",
+    ]
+    assert sentences("") == []
 
 
 async def test_an_inquirer_asks_once_and_is_answered() -> None:

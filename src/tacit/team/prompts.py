@@ -42,6 +42,8 @@ PARTS: dict[str, str] = {
     "integrator": "{instruction} Combine your solution with what the other expert found.",
     "holder": "Your teammate must answer this question and cannot see what you see. "
     "Tell them, in one short sentence, the fact they need from it.",
+    "quoter": "Your teammate must answer this question and cannot see your text. Reply with the "
+    "number of the one sentence that they should see, for instance [1], and nothing else.",
     "inquirer": "You will have to answer this question. Ask your teammates, in one short question, "
     "for the fact you still lack.",
     "tester": "Your teammate wrote this code and cannot run it. "

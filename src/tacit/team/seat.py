@@ -63,8 +63,8 @@ class Seat:
         """Make one call. Context is quoted in the prompt; `silent=False` forbids silence.
 
         The agent's own view of the task, if it has one, is always in its prompt, unless it has the
-        tool `lookup` to search it with. `final` marks the
-        message that the topology returns, which a client may see streamed.
+        tool `lookup` to search it with, or the topology shows it in another form (`view=…`).
+        `final` marks the message that the topology returns, which a client may see streamed.
         """
         agent, setting = self.agent, self.team.setting
         allowed = silent and agent.may_be_silent
@@ -89,7 +89,7 @@ class Seat:
         view = f"({SEARCHED})" if self.view and "lookup" in tools else self.view
         private = {"view": _messages(view or None)}
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
-        messages = prompt(question, quoted | private)
+        messages = prompt(question, private | quoted)
         asked = _at_most(most, setting.answering if final else Answering())
         try:
             said = await self._say(messages, number, asked, part, round, tools, allowed=allowed)
