@@ -37,6 +37,7 @@ def ray_nodes(count: int, cpus: int = 4) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     logs = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a socket's path must be short
+    Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes an address, and makes no folder
     head = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**head, "temp_dir": logs})
     try:
