@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,27 @@ def disturbed(config: Config, run: Path, disturb: Callable[[], None], delay: flo
     finally:
         over.set()
         thread.join()
+
+
+def timed(how: Callable[[], Any]) -> dict[str, Any]:
+    """The cluster's part of a run's summary, with how long the run took."""
+    began = time.perf_counter()
+    summary = how()
+    return {"run_s": time.perf_counter() - began, **summary["cluster"]}
+
+
+def faults(what: str, command: str, runs: Sequence[Mapping[str, Any]], **more: Any) -> Any:
+    """What a soak keeps of runs that were all equal to the undisturbed one."""
+    return {
+        "what": f"{what}: metrics and episodes equal to the undisturbed run's",
+        "command": command,
+        "runs": len(runs),
+        "recoveries": sum(one["recoveries"] for one in runs),
+        "episodes_played_again": sum(one["episodes"].get("retried", 0) for one in runs),
+        "lost_s": [one["lost_s"] for one in runs],
+        **more,
+        "equal": True,
+    }
 
 
 def kill(cluster: Any, name: str, draw: random.Random, how: signal.Signals) -> None:

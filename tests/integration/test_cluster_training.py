@@ -15,7 +15,7 @@ import torch
 from tacit.config.file import parse_config
 from tests.helpers.commands import started
 from tests.helpers.loopback import Server, by_hash
-from tests.helpers.soaks import keep
+from tests.helpers.soaks import keep_part
 from tests.helpers.training_runs import finish, kill_when, lines, tree
 
 pytest.importorskip("ray", reason="extra `integration` is not installed")
@@ -27,9 +27,11 @@ from tests.helpers.cluster_runs import (
     config,
     disturbed,
     episodes,
+    faults,
     kill,
     metrics,
     same,
+    timed,
     trained,
 )
 from tests.helpers.ray_nodes import actors, ray_nodes
@@ -152,16 +154,21 @@ def test_twenty_kills_of_workers(nodes: Any, alone: Path, tmp_path: Path) -> Non
         shot = partial(kill, nodes, "RolloutWorker", draw, signal.SIGKILL)
         summary = disturbed(config(where, *HURRY), run, shot, moment)
         same(run, alone)
-        runs.append({"seconds_in": moment, **summary["cluster"]})
-    result = {
-        "what": "a rollout worker killed at a random moment: metrics and episodes equal to the "
-        "undisturbed run's",
-        "command": f"TACIT_SOAK_SEED={seed} TACIT_SOAK_RUNS={count} pytest -m soak {HERE}",
-        "runs": count,
-        "recoveries": sum(one["recoveries"] for one in runs),
-        "episodes_played_again": sum(one["episodes"].get("retried", 0) for one in runs),
-        "lost_s": [one["lost_s"] for one in runs],
-        "equal": True,
-    }
-    keep("cluster_soak.json", result)
-    assert result["recoveries"] > 0, "no kill hit a run; try another TACIT_SOAK_SEED"
+        runs.append(summary["cluster"])
+    command = f"TACIT_SOAK_SEED={seed} TACIT_SOAK_RUNS={count} pytest -m soak {HERE}"
+    found = faults("a rollout worker killed at a random moment", command, runs)
+    keep_part("cluster_soak.json", "killed", found)
+    assert found["recoveries"] > 0, "no kill hit a run; try another TACIT_SOAK_SEED"
+
+
+@pytest.mark.soak
+def test_what_a_worker_that_stops_answering_costs(nodes: Any, alone: Path, tmp_path: Path) -> None:
+    small = config("cluster.address=" + nodes.address, *HURRY)
+    calm = timed(lambda: trained(small, tmp_path / "calm"))
+    stop = partial(kill, nodes, "RolloutWorker", random.Random(0), signal.SIGSTOP)
+    hung = timed(lambda: disturbed(small, tmp_path / "run", stop, 0.5))
+    same(tmp_path / "run", alone)
+    assert hung["recoveries"] >= 1
+    times = {"heartbeat_s": 8.0, "run_s": [hung["run_s"]], "undisturbed_s": calm["run_s"]}
+    found = faults("a rollout worker stopped", f"pytest -m soak {HERE}", [hung], **times)
+    keep_part("cluster_soak.json", "hung", found)
