@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tacit.config.file import parse_config
+from tacit.errors import ConfigError
 from tests.helpers.commands import started
 from tests.helpers.loopback import Server, by_hash
 from tests.helpers.soaks import keep_part
@@ -67,6 +68,16 @@ def test_two_nodes_learn_what_one_process_learns(nodes: Any, alone: Path, tmp_pa
     assert summary["cluster"]["recoveries"] == 0
     versions = {call["version"] for one in episodes(alone, "train") for call in one["calls"]}
     assert versions == {0, 1, 2}
+
+
+def test_a_cluster_that_is_too_small_is_refused_before_models_load(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.learn.assemble.load_model", None)
+    large = config("cluster.address=" + nodes.address, "cluster.workers=9")
+    with pytest.raises(ConfigError, match=r"^cluster: 9 workers .* no room for 2 of them; start"):
+        trained(large, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_goes_on_elsewhere(nodes: Any, alone: Path, tmp_path: Path) -> None:
