@@ -93,10 +93,10 @@ def test_a_run_gets_over_a_node_that_was_out_of_reach(
 
 
 @pytest.mark.soak
-def test_a_partition_that_ends_and_one_that_ray_takes_for_the_nodes_death(
+def test_a_partition_that_ends_and_one_that_outlasts_most_of_the_run(
     far: tuple[Link, str], tmp_path: Path
 ) -> None:
-    """After the first the far node plays again; after the second, about a minute, it is gone."""
+    """After the first the far node plays again; in the second the near one ends the run alone."""
     one_process = alone(tmp_path, *LONGEST)
     calm = partitioned(far, tmp_path / "calm", 0.0, *LONGEST)
     runs = []
