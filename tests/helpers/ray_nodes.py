@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,19 +26,23 @@ from tacit.rollout.play import Job
 from tacit.team.roster import Roster, build_roster
 from tacit.team.setting import Setting
 from tacit.types import Grade, Receipt, Task
+from tests.helpers.network import Link
 from tests.helpers.scripted_teams import TASK
+from tests.helpers.waiting import wait_for
 
 STORE = 100 * 2**20
 
 
 @contextmanager
-def ray_nodes(count: int, cpus: int = 4) -> Iterator[Any]:
-    """A cluster of so many nodes, which this process has joined."""
+def ray_nodes(count: int, cpus: int = 4, ip: str | None = None) -> Iterator[Any]:
+    """A cluster of so many nodes, which this process has joined; `ip` is the first one's."""
     ray = import_ray()
     from ray.cluster_utils import Cluster
 
     logs = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a socket's path must be short
-    head = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
+    Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes an address, and makes no folder
+    head: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE}
+    head |= {"include_dashboard": False} | ({"node_ip_address": ip} if ip else {})
     cluster = Cluster(initialize_head=True, head_node_args={**head, "temp_dir": logs})
     try:
         for _ in range(count - 1):
@@ -48,6 +53,35 @@ def ray_nodes(count: int, cpus: int = 4) -> Iterator[Any]:
         ray.shutdown()
         cluster.shutdown()
         shutil.rmtree(logs, ignore_errors=True)
+
+
+@contextmanager
+def ray_node_inside(link: Link, address: str, cpus: int = 4) -> Iterator[None]:
+    """Another node of that cluster, at the far end of a link; killed at the end."""
+    import ray
+
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--block"]
+    command += [f"--address={address}", f"--node-ip-address={link.there}", f"--num-cpus={cpus}"]
+    before = len(_alive())
+    process = subprocess.Popen(
+        [*link.inside, *command, f"--object-store-memory={STORE}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: len(_alive()) > before or process.poll() is not None)
+        assert process.poll() is None, f"`ray start` ended with {process.returncode}"
+        yield
+    finally:
+        ray.shutdown()
+        link.kill_all_inside()
+        process.wait()
+
+
+def _alive() -> list[Any]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def actors(cluster: Any, name: str) -> list[int]:

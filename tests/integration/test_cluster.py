@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from tacit.config import ClusterConfig
 from tacit.engine.base import Account
@@ -21,7 +24,8 @@ from tacit.types import Episode, Receipt
 pytest.importorskip("ray", reason="extra `integration` is not installed")
 
 from tacit.cluster.pool import Pool
-from tests.helpers.ray_nodes import actors, faulty, jobs, ray_nodes, remote_team
+from tacit.cluster.rollout_worker import Opened
+from tests.helpers.ray_nodes import actors, faulty, jobs, open_faulty, ray_nodes, remote_team
 
 pytestmark = pytest.mark.slow
 
@@ -213,3 +217,44 @@ async def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.05)
+
+
+class Taker:
+    """A policy and its engine in one; writes down how much it was given."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, state: dict[str, torch.Tensor], source: str) -> None:
+        self._given = sum(one.numel() for one in state.values())
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        yield
+
+    async def refresh(self, version: int) -> None:
+        (self._folder / f"version-{version}-of-{self._given}-on-{os.getpid()}").touch()
+
+
+@asynccontextmanager
+async def open_taking(folder: Path, account: Account) -> AsyncIterator[Opened]:
+    taker: Any = Taker(folder)
+    async with open_faulty(folder, 0.01, account) as opened:
+        yield replace(opened, policies={"team": taker}, trained={"team": taker})
+
+
+async def test_weights_that_overfill_the_object_store_arrive_all_the_same(
+    nodes: Any, tmp_path: Path
+) -> None:
+    """Three versions of 80 MiB each, for stores of 100 MiB: Ray moves them to the disk."""
+    size = 20 * 2**20
+    config = ClusterConfig(address="auto", workers=2, graders=0)
+    async with Pool(config, partial(open_taking, tmp_path), Told().account) as one:
+        await _until(lambda: one.ready == 2)
+        for version in (1, 2, 3):
+            weights = {"w": torch.full((size,), float(version))}
+            await one.publish("team", version, partial(save, weights))
+            assert right(await played(one, jobs(8)))
+    assert one.recovered == []
+    given = Counter(path.name.partition("-on-")[0] for path in tmp_path.glob("version-*"))
+    assert given == Counter({f"version-{version}-of-{size}": 2 for version in (1, 2, 3)})

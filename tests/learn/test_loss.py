@@ -133,6 +133,29 @@ def test_mismatch_is_a_truncated_geometric_mean() -> None:
     assert stats["mismatch_truncated"] == 0.5
 
 
+def test_messages_of_older_weights_teach_what_the_present_policy_would_learn() -> None:
+    """Three one-token messages, drawn by an older policy: Σ b·w·A·∇log π is Σ π·A·∇log π."""
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    older = torch.tensor([0.1, 0.4, 0.5], dtype=torch.float64)
+    reward = torch.tensor([1.0, -0.5, 0.25], dtype=torch.float64)
+    wanted = torch.autograd.grad((logits.softmax(0) * reward).sum(), logits)[0]
+    log_pi = logits.log_softmax(0)[:, None]
+    x = LossInputs(
+        logprobs_BT=log_pi,
+        old_logprobs_BT=log_pi.detach(),
+        mask_BT=torch.ones(3, 1, dtype=torch.bool),
+        advantages=reward,
+        sequence_B=torch.arange(3),
+        weights_B=3 * older,  # as often as the older policy says it; the loss takes the mean of 3
+        engine_logprobs_BT=older.log()[:, None],
+    )
+    for name, cap, equal in (("gspo", 9.0, True), ("grpo", 9.0, True), ("gspo", None, False)):
+        config = LossConfig(clip_low=0.9, clip_high=9.0, mismatch_cap=cap)
+        loss = LOSSES[name](x, sizes_of(x), config).loss
+        gradient = torch.autograd.grad(-loss, logits, retain_graph=True)[0]
+        assert torch.allclose(gradient, wanted, rtol=1e-9) == equal, (name, cap)
+
+
 def test_mismatch_is_only_logged_without_a_cap() -> None:
     x = two_rows(engine_logprobs_BT=torch.full((2, 2), -1.3, dtype=torch.float64))
     output = LOSSES["gspo"](x, sizes_of(x), WIDE)

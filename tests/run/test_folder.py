@@ -140,15 +140,22 @@ def test_a_training_run_may_be_extended_and_not_changed(tmp_path: Path) -> None:
     run = RunFolder.open(tmp_path, team_config())
     run.append("metrics.jsonl", b"{}")
     longer = {"steps": 200, "patience": 9, "evaluate_every": 1, "trackers": ["tensorboard"]}
-    RunFolder.open(tmp_path, team_config(train=longer, evaluation={"resamples": 9}))
+    elsewhere = {"address": "auto", "workers": 9}
+    RunFolder.open(
+        tmp_path, team_config(train=longer, evaluation={"resamples": 9}, cluster=elsewhere)
+    )
     for changed in (
+        {"cluster": {"staleness": 1}, "loss": {"mismatch_cap": 2}},
         {"train": {"group": 3}},
         {"optimizer": {"learning_rate": 1.0}},
         {"evaluation": {"samples": 2}},  # the checkpoints before had one each
         {"train_tasks": {"name": "arithmetic"}},
     ):
-        with pytest.raises(ConfigError, match=r"differ\).*--out; `--from .*` starts with its"):
+        with pytest.raises(
+            ConfigError, match=r"differ\).*--out; `--from .*` starts with its"
+        ) as said:
             RunFolder.open(tmp_path, team_config(**changed))
+        assert ("cluster.staleness" in str(said.value)) == ("cluster" in changed)
 
 
 def api_config(**changed: object) -> Config:

@@ -38,13 +38,16 @@ class Orders:
     """The teams of these orders, as references into the object store."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recovery:
     """A fault that the run got over."""
 
     what: str
     seconds: float
     """For how long what was lost had been under way."""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.seconds:.1f} s lost"
 
 
 @dataclass(slots=True)

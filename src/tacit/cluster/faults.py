@@ -35,17 +35,21 @@ async def outcome(reference: Any, seconds: float) -> Any:
     raise TimeoutError
 
 
-async def reason_of(error: BaseException, place: Place | None) -> str:
-    """Why a worker was lost, with its last words where they can still be read."""
+def reason_of(error: BaseException) -> str:
+    """Why a worker was lost."""
     error = getattr(error, "cause", None) or error  # Ray quotes a whole traceback
     text = " ".join(str(error).split()) or type(error).__name__
     if not isinstance(error, WorkerLost):
         text = text.partition("The actor is dead because ")[2] or text
         for phrase in NOISE:
             text = text.partition(phrase)[0].rstrip()
-    words = await _last_words(place) if place and place.log else None
-    said = f"; its last words: {' | '.join(words)}" if words else ""
-    return f"{text[:300].rstrip('.')}{said}"
+    return text[:300].rstrip(".")
+
+
+async def last_words(place: Place | None) -> str:
+    """What to add to the reason: the end of a worker's log, where it can still be read."""
+    words = await _words(place) if place and place.log else None
+    return f"; its last words: {' | '.join(words)}" if words else ""
 
 
 def end(actor: Any) -> None:
@@ -56,7 +60,7 @@ def end(actor: Any) -> None:
         ray.kill(actor)
 
 
-async def _last_words(place: Place) -> list[str]:
+async def _words(place: Place) -> list[str]:
     """The end of a worker's log, read on its node; nothing if the node does not answer."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

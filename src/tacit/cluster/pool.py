@@ -13,7 +13,7 @@ from typing import Any
 
 from tacit.cluster.deck import Deck, Hand, Pending, blamed_for
 from tacit.cluster.envelopes import Edition, Order, Orders, Recovery, Report
-from tacit.cluster.faults import NoRoom, WorkerLost, end, outcome, reason_of
+from tacit.cluster.faults import NoRoom, WorkerLost, end, last_words, outcome, reason_of
 from tacit.cluster.grading import AT_ONCE, Graders, GradingWorker
 from tacit.cluster.rollout_worker import GraderFactory, Opener, RolloutWorker
 from tacit.config import ClusterConfig
@@ -255,7 +255,7 @@ class Pool:
         """Hand out again what a lost worker had under way, then find out what happened to it."""
         if hand not in self._deck.hands:
             end(hand.actor)
-            reason = await reason_of(error, hand.place)
+            reason = reason_of(error) + await last_words(hand.place)
             self._account.warn(f"{hand} could not be started: {reason}")
             return reason
         blamed = blamed_for(hand, self._settings.deadline)
@@ -267,16 +267,26 @@ class Pool:
                 self._deck.again(pending, "", blamed=pending in blamed)
         self._deal_soon()
         end(hand.actor)
-        reason = await reason_of(error, hand.place)
-        for pending in failing:
-            self._deck.again(pending, f"{hand} was lost: {reason}")
-        sentence = f"{hand} was lost ({reason}); {len(lost)} episodes were under way"
         if self._charged and lost:
             self.counts["unreceipted"] += len(lost)
-            sentence += "; what their API calls since its last report cost is counted nowhere"
-        self._recover(Recovery(sentence, seconds))
+        reason = reason_of(error)
+        recovery = Recovery(self._sentence(hand, reason, len(lost)), seconds)
+        self.recovered.append(recovery)  # before its node answers, which may take until all is over
+        try:
+            reason += await last_words(hand.place)
+            recovery.what = self._sentence(hand, reason, len(lost))
+        finally:
+            self._account.warn(str(recovery))
+        for pending in failing:
+            self._deck.again(pending, f"{hand} was lost: {reason}")
         return reason
+
+    def _sentence(self, hand: Hand, reason: str, lost: int) -> str:
+        sentence = f"{hand} was lost ({reason}); {lost} episodes were under way"
+        if self._charged and lost:
+            sentence += "; what their API calls since its last report cost is counted nowhere"
+        return sentence
 
     def _recover(self, recovery: Recovery) -> None:
         self.recovered.append(recovery)
-        self._account.warn(f"{recovery.what}; {recovery.seconds:.1f} s lost")
+        self._account.warn(str(recovery))

@@ -381,7 +381,8 @@ class LossConfig(Section):
     kl: NonNegativeFloat = 0.0
     """Weight of k3 KL to the frozen base."""
     mismatch_cap: PositiveFloat | None = None
-    """Truncated importance correction for engine mismatch; default off."""
+    """Truncated importance correction for what engines of other numerics or older weights said;
+    default off."""
     max_length: PositiveInt | None = None
     """dr_grpo's constant; default the largest `max_tokens` of a trained agent."""
 
@@ -482,7 +483,8 @@ class ClusterConfig(Section):
     retries: NonNegativeInt = 2
     """How often an episode that was lost with its worker is played again before it fails."""
     staleness: NonNegativeInt = 0
-    """How many updates old the weights of an episode may be; only 0 is implemented."""
+    """How many updates old the weights of an episode may be; above 0, steps are played while
+    earlier ones are learned."""
 
     @field_validator("address")
     @classmethod
@@ -490,13 +492,6 @@ class ClusterConfig(Section):
         if address is not None and (not address.strip() or "://" in address):
             raise ValueError("write `auto`, `local` or host:port, and train on a cluster's node")
         return address
-
-    @field_validator("staleness")
-    @classmethod
-    def _is_synchronous(cls, staleness: int) -> int:
-        if staleness:
-            raise ValueError("only 0 is implemented: episodes are played with the latest weights")
-        return staleness
 
 
 class Config(Section):
@@ -542,6 +537,15 @@ class Config(Section):
         for place, money in (("spend_cap", self.spend_cap), ("search.money", self.search.money)):
             if money is not None and self.prices is None:
                 raise ValueError(f"{place}: money cannot be counted without `prices: …`")
+        return self
+
+    @model_validator(mode="after")
+    def _older_messages_are_corrected(self) -> "Config":
+        if self.cluster.staleness and self.loss.mismatch_cap is None:
+            raise ValueError(
+                "cluster.staleness: messages of older weights need an importance correction; "
+                "set loss.mismatch_cap, such as 2"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,8 +1,10 @@
 """Updates every policy with one batch, while the engines that serve them are paused."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -19,6 +21,10 @@ BASE_LOSS_ROWS = 16
 @dataclass(slots=True, eq=False)
 class Learners:
     made: Assembly
+    playing: asyncio.Lock
+    """Held while a step is played, which goes on with the weights that it began with."""
+    apart: bool = False
+    """True if the update runs in a thread, so that episodes are played meanwhile."""
 
     async def update(self, batch: Batch, *, train_choice: bool) -> dict[str, Updated]:
         """One update of every policy that has rows."""
@@ -27,7 +33,8 @@ class Learners:
             for name, updater in self.made.updaters.items():
                 choices = [choice for choice in batch.choices if choice.policy == name]
                 if rows := [row for row in batch.rows if row.policy == name]:
-                    updated[name] = updater.update(rows, choices, train_choice=train_choice)
+                    learn = partial(updater.update, rows, choices, train_choice=train_choice)
+                    updated[name] = await asyncio.to_thread(learn) if self.apart else learn()
         return updated
 
     @asynccontextmanager
@@ -37,8 +44,9 @@ class Learners:
             for engine in self.made.trained_engines:
                 await stack.enter_async_context(engine.paused())
             yield
-            for engine in self.made.trained_engines:
-                await engine.refresh(engine.version + 1)
+            async with self.playing:
+                for engine in self.made.trained_engines:
+                    await engine.refresh(engine.version + 1)
 
     def numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
         """Metrics of the updates, with the policy in their names if there are several."""

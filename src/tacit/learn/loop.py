@@ -19,15 +19,17 @@ from tacit.errors import SpendCap
 from tacit.evaluation.measure import evaluate_team, summarise
 from tacit.learn.assemble import NEVER_CHARGED, Assembly
 from tacit.learn.checkpoint import Checkpoints, reading
-from tacit.learn.credit import Batch, Credit, teaches
+from tacit.learn.credit import Batch, Credit
 from tacit.learn.journal import REPLAYED, Journal, Meter
 from tacit.learn.learners import Learners
 from tacit.learn.metrics import (
     empty_share,
     notes_before_training,
     price_metrics,
+    staleness_metrics,
     step_metrics,
 )
+from tacit.learn.overlap import Rollouts, evaluated_after, saved_after
 from tacit.learn.policy import check_frozen
 from tacit.learn.state import State
 from tacit.learn.task_sampler import TaskSampler
@@ -66,6 +68,7 @@ class Trainer:
     meter: Meter = field(init=False)
     checkpoints: Checkpoints = field(init=False)
     sampler: TaskSampler = field(init=False)
+    rollouts: Rollouts = field(init=False)
     credit: Credit = field(init=False)
     learners: Learners = field(init=False)
     journal: Journal = field(init=False)
@@ -74,12 +77,14 @@ class Trainer:
         made, config = self.made, self.made.config
         self.meter = Meter()
         self.player = made.player(self.meter.add)
-        self.learners = Learners(made)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
         self.credit = made.credit()
         warmup = made.warmup()
         self.state = State(duals=open_duals(config.budget, warming=not warmup.over), warmup=warmup)
         self.sampler = TaskSampler(made.train_tasks, config.seed)
+        staleness = config.cluster.staleness if made.elsewhere else 0
+        self.rollouts = Rollouts(self.player, self.sampler, self.meter, config.train, staleness)
+        self.learners = Learners(made, self.rollouts.playing, apart=staleness > 0)
 
     async def train(self) -> State:
         """Run to the last step, from the folder's last checkpoint if there is one."""
@@ -113,7 +118,16 @@ class Trainer:
         elif self.state.owed:
             await self._evaluate_or_owe()
             self._save()
-        while self.state.step < config.train.steps and not self.state.stopped:
+        try:
+            await self._steps()
+        finally:
+            self.rollouts.drop()
+        check_frozen(self.made.fingerprints, self.made.frozen)
+        trackers.close()
+        return self.state
+
+    async def _steps(self) -> None:
+        while self.state.step < self.made.config.train.steps and not self.state.stopped:
             if self.pause():
                 self._save()
                 break
@@ -126,9 +140,6 @@ class Trainer:
             await self._step()
             if self.run.take("save"):
                 self._save()
-        check_frozen(self.made.fingerprints, self.made.frozen)
-        trackers.close()
-        return self.state
 
     async def _end(self, reason: str) -> None:
         self.state.stopped = reason
@@ -148,15 +159,21 @@ class Trainer:
 
     async def _step(self) -> None:
         began = time.perf_counter()
+        step, rollouts = self.state.step + 1, self.rollouts
         with self._saved():
-            groups = await self._play(self.state.step + 1)
-        rolled, failed = time.perf_counter(), tuple(self.meter.failed)
-        batch = self.credit(groups, self._multipliers())
-        updated = await _finished(self.learners.update(batch, train_choice=self.state.warmup.over))
-        self.state.step += 1
+            played = await rollouts.take(step)
+        rolled, failed = time.perf_counter(), played.failed
+        if not self.cap.reached():
+            rollouts.begin(step)
+        batch = self.credit(played.groups, self._multipliers())
+        update = self.learners.update(batch, train_choice=self.state.warmup.over)
+        updated = await _finished(update, rollouts.drop)
+        stale = staleness_metrics(batch.groups, self.state.step) if rollouts.staleness else {}
+        self.state.step, self.state.position = step, played.position
         self.state.dropped += len(failed)
         numbers = {
             **step_metrics(batch.groups),
+            **stale,
             **price_metrics(self.state.duals, self.made.config.budget, self.state.warmup),
             **self.learners.numbers(batch, updated),
             "episodes/dropped": len(failed),
@@ -166,33 +183,14 @@ class Trainer:
         train = self.made.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
         times |= self._elsewhere()
-        self.journal.failed(self.state.step, failed)
+        self.journal.failed(step, failed)
         if train.save_episodes:
-            self.journal.played(self.state.step, batch)
-        self.journal.line(self.state.step, numbers, times)
-        last = self.state.step == train.steps or bool(self.state.stopped)
-        due = train.evaluate_every and self.state.step % train.evaluate_every == 0
-        if due or last:
+            self.journal.played(step, batch)
+        self.journal.line(step, numbers, times)
+        if self.state.stopped or evaluated_after(step, train):
             await self._evaluate_or_owe()
-        if due or last or self.state.step % train.checkpoint_every == 0:
+        if self.state.stopped or saved_after(step, train):
             self._save()
-
-    async def _play(self, step: int) -> list[Group]:
-        """The groups of a step; dynamic sampling replaces those that teach nothing."""
-        train = self.made.config.train
-        self.meter.failed.clear()
-        tasks = self.sampler.take(train.tasks_per_step)
-        played, seen = await self.player.play(tasks, step), {task.id for task in tasks}
-        for _ in range(train.dynamic_sampling):
-            alive = [group for group in played if teaches(group)]
-            # not a task of this step again: it would draw the same episodes
-            others = self.sampler.take(len(played) - len(alive), besides=seen)
-            if not others:
-                break
-            played = alive + await self.player.play(others, step)
-            seen |= {task.id for task in others}
-        self.state.position = self.sampler.position
-        return played
 
     def _multipliers(self) -> Multipliers:
         if not self.state.warmup.over:
@@ -244,6 +242,7 @@ class Trainer:
     async def _evaluate_or_owe(self) -> None:
         """Evaluate the last step; if interrupted, save that the evaluation is still missing."""
         self.state.owed = True
+        self.rollouts.drop()
         with self._saved():
             await self._evaluate()
 
@@ -361,7 +360,9 @@ class Trainer:
         return True
 
 
-async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, Updated]:
+async def _finished(
+    work: Coroutine[Any, Any, dict[str, Updated]], on_cancel: Callable[[], None]
+) -> dict[str, Updated]:
     """Await work to its end even if cancelled; the cancellation follows at the next await."""
     task, me, cancelled = asyncio.ensure_future(work), asyncio.current_task(), 0
     assert me is not None
@@ -370,6 +371,7 @@ async def _finished(work: Coroutine[Any, Any, dict[str, Updated]]) -> dict[str, 
             await asyncio.shield(task)
         except asyncio.CancelledError:
             cancelled += 1
+            on_cancel()
     for _ in range(cancelled):
         me.uncancel()
     if cancelled:

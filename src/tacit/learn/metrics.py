@@ -41,6 +41,14 @@ def step_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return dict(sorted(numbers.items()))
 
 
+def staleness_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
+    """How many updates old the weights were that said each message, when learned from."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    calls = [call for call in _calls(episodes) if call.policy and not call.reused]
+    ages = [version - call.version for call in calls] or [0]
+    return {"staleness/mean": fmean(ages), "staleness/max": max(ages)}
+
+
 def price_metrics(
     duals: Mapping[str, Dual], budget: BudgetConfig, warmup: Warmup
 ) -> dict[str, float]:

@@ -143,6 +143,7 @@ class RunFolder:
             kept += [*LEARNING, *(["prices"] if config.reward.shape == "priced" else [])]
             tree["train"] = config.train.model_dump(mode="json", exclude=EXTENDING)
             tree["evaluation"] = {"samples": config.evaluation.samples}
+            tree["cluster"] = {"staleness": config.cluster.staleness}
         return tree | {name: whole[name] for name in kept}
 
     @contextmanager
