@@ -159,6 +159,8 @@ class Call:
     """Whether silence was allowed; None, as in older run folders, is inferred."""
     unheard: bool = False
     """Speech that reached nobody: the silence marker, but not in its own tokens."""
+    heard: str | None = None
+    """What others read if it is not the text: the sentence that a number quotes."""
     choice: Choice = Choice.FREE
     silence_logprob: float | None = None
     """log π(silence | prompt), if silence was allowed and the engine knows it."""
@@ -182,6 +184,11 @@ class Call:
     def is_turn(self) -> bool:
         """True for a message that others could hear; a tool call is not said to anyone."""
         return not (self.withheld or self.tool_calls)
+
+    @property
+    def delivered(self) -> str:
+        """What others read of a message that they could hear."""
+        return self.text if self.heard is None else self.heard
 
     @property
     def withheld(self) -> bool:

@@ -344,7 +344,7 @@ def test_the_choice_comes_to_rest_with_the_schedule() -> None:
         policy = make_policies(kind="full", base=undecided_base())["team"]
         settings = {"learning_rate": 1e-9, "warmup_steps": 0, "schedule": "linear"}
         updater = make_updater(policy, optimizer=settings, steps=8)
-        updater.taken, start = taken - 1, mean_logit(policy)  # the content's step comes first
+        updater.taken, start = taken, mean_logit(policy)
         choices = make_choices(policy, PROMPTS, gain=0.5)
         updater.update(spoken_rows(advantage=0.0), choices, train_choice=True)
         moved.append(mean_logit(policy) - start)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.team.topologies.private import sentences
+from tacit.errors import ConfigError
+from tacit.team.topologies.private import NO_QUOTE, sentences
 from tacit.types import Task
 from tests.helpers.scripted_teams import SILENT, TASK, order, play, scripted, user
 
@@ -39,25 +40,38 @@ async def test_holders_may_quote_instead_of_telling() -> None:
     """The asker reads the sentences that were named, and never their numbers."""
     text = "Sums: Small ones are easy. The sum of 17 and 25 is 42.\n\nRoad 9: It leads to St. Ives."
     views = {f"holder {n}": text for n in (1, 2, 3, 4)}
-    said = {"holder": ["[2] and [3]", SILENT, "It is 42.", "[99]"], "asker": [r"\boxed{42}"]}
+    titles = {name: ["Sums", "Road 9"] for name in views}
+    said = {"holder": ["It is [2].", SILENT, "All 3 of them", "3."], "asker": [r"\boxed{42}"]}
     team = scripted("holders", said, options={"quotes": True}, holder={"count": 4})
-    episode = await play(team, replace(TASK, views=views))
+    episode = await play(team, replace(TASK, views=views, data={"titles": titles}))
     first, *_, asker = episode.calls
     assert "[2] Sums: The sum of 17 and 25 is 42." in user(first)
     assert user(first).count("Small ones are easy") == 1, "the view, and only its numbered form"
-    heard = "Sums: The sum of 17 and 25 is 42.\nRoad 9: It leads to St. Ives."
-    assert f'<message from="holder 1">\n{heard}\n</message>' in user(asker)
-    assert user(asker).count("<message") == 1, "others said nothing that could be quoted"
-    assert [call.silent for call in episode.calls[:4]] == [False, True, False, False]
+    heard = {
+        1: "Sums: The sum of 17 and 25 is 42.",
+        3: NO_QUOTE,
+        4: "Road 9: It leads to St. Ives.",
+    }
+    for number, sentence in heard.items():
+        assert f'<message from="holder {number}">\n{sentence}\n</message>' in user(asker)
+    assert [call.is_turn for call in episode.calls[:4]] == [True, False, True, True]
+    assert first.text == "It is [2]." and first.delivered == heard[1]
+
+
+def test_who_quotes_cannot_search() -> None:
+    tools = {"count": 2, "tools": ["lookup"]}
+    with pytest.raises(ConfigError, match="quotes"):
+        scripted("holders", {"holder": [], "asker": []}, options={"quotes": True}, holder=tools)
 
 
 def test_sentences_of_notes_and_paragraphs() -> None:
     assert sentences("- One of 3.\n- Two (2). Three") == ["- One of 3.", "- Two (2).", "Three"]
-    dotted = "U.S. Route 19: U.S. Route 19 is a road. See Mr. Fox there!"
-    assert sentences(dotted) == [
-        "U.S. Route 19: U.S. Route 19 is a road.",
-        "U.S. Route 19: See Mr. Fox there!",
+    dotted = "Route 9: The First: U.S. Route 9 is a road. See Mr. Fox there!"
+    assert sentences(dotted, ["Route 9", "Route 9: The First"]) == [
+        "Route 9: The First: U.S. Route 9 is a road.",
+        "Route 9: The First: See Mr. Fox there!",
     ]
+    assert sentences("He said: I won. It rained.") == ["He said: I won.", "It rained."]
     assert sentences("") == []
 
 

@@ -86,7 +86,8 @@ def _readers(agent: str, episodes: Iterable[Episode]) -> set[str]:
         said: list[str] = []
         for call in episode.calls:
             if call.agent == agent:
-                said += [escaped(call.text).strip()] if call.is_turn and call.text.strip() else []
+                text = escaped(call.delivered).strip()
+                said += [text] if call.is_turn and text else []
             elif call.agent not in found:
                 prompt = "\n".join(message.content for message in call.messages)
                 found |= {call.agent for text in said if text in prompt}

@@ -27,6 +27,7 @@ def _row(row: Row) -> Fields:
         "views": {name: _shown(hand) for name, hand in hands.items()},
         "data": {
             "aliases": row["aliases"],
+            "titles": {name: [p["title"] for p in hand] for name, hand in hands.items()},
             "speak": {name: bool(some) for name, some in needed.items()},
             "named": {
                 name: any(_plain(p["title"]) in asked for p in some)

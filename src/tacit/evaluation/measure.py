@@ -315,7 +315,7 @@ def _by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
 def _leaks(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float | None:
     """A helper message is one that could have been silent or was not asked for an answer."""
     found = [
-        holds_answer(call.text, tasks[episode.task_id].answer)
+        holds_answer(call.delivered, tasks[episode.task_id].answer)
         for episode in episodes
         for call in episode.calls
         if call.is_turn and (call.may_be_silent or call.part in HELPING_PARTS)

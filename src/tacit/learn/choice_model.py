@@ -58,7 +58,8 @@ class PolicyChoice:
         parts = cut(sizes, self.tokens * at_once)
         seen = list(as_memory_allows(parts, one, in_two))
         if len(seen) > len(parts):
-            self.tokens = max(sum(sizes[i] for i in part) for part, _ in seen) // at_once
+            largest = max(sum(sizes[i] for i in part) for part, _ in seen if part not in parts)
+            self.tokens = min(self.tokens, largest // at_once)
         return torch.cat([log_p_C for _, log_p_C in seen])
 
     def _sizes(self, points: Sequence[ChoicePoint]) -> tuple[list[int], bool]:

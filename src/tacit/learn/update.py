@@ -117,7 +117,7 @@ class Updater:
         """Learn from rows of this policy. Unless `train_choice`, p is only held in place."""
         parts = split(bundle(rows), self.config.train.updates)
         batches = [self._microbatches(part) for part in parts]
-        seen, clip = Seen(), self.config.optimizer.clip_norm
+        seen, clip, scale = Seen(), self.config.optimizer.clip_norm, self._decay()
         with self._within_memory():
             if choices:
                 choices = self.step.present(choices)
@@ -130,7 +130,7 @@ class Updater:
                 seen.norms.append(take_step(self.policy, self.optimizer, rate, clip))
                 self.taken += 1
             if choices:
-                self.step.take(choices, train=train_choice, scale=self._decay())
+                self.step.take(choices, train=train_choice, scale=scale)
         return seen.updated()
 
     def gradients(self, batch: Sequence[Microbatch]) -> Iterator[Measured | None]:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,6 +58,7 @@ class Seat:
         instruction: str | None = None,
         round: int = 0,
         final: bool = False,
+        heard_as: Callable[[str], str] | None = None,
         **context: Said,
     ) -> Message:
         """Make one call. Context is quoted in the prompt; `silent=False` forbids silence.
@@ -65,6 +66,7 @@ class Seat:
         The agent's own view of the task, if it has one, is always in its prompt, unless it has the
         tool `lookup` to search it with, or the topology shows it in another form (`view=…`).
         `final` marks the message that the topology returns, which a client may see streamed.
+        `heard_as` turns what the agent says into what others read.
         """
         agent, setting = self.agent, self.team.setting
         allowed = silent and agent.may_be_silent
@@ -87,12 +89,14 @@ class Seat:
         )
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
         view = f"({SEARCHED})" if self.view and "lookup" in tools else self.view
-        private = {"view": _messages(view or None)}
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
-        messages = prompt(question, private | quoted)
+        private = {"view": quoted.pop("view", None) or _messages(view or None)}
+        messages = prompt(question, quoted | private)
         asked = _at_most(most, setting.answering if final else Answering())
         try:
-            said = await self._say(messages, number, asked, part, round, tools, allowed=allowed)
+            said = await self._say(
+                messages, number, asked, part, round, tools, allowed=allowed, heard_as=heard_as
+            )
         except PromptTooLong as error:
             raise self._blame(error, messages, prompt(self.team.task.question, private)) from None
         if part not in HELPING_PARTS:
@@ -165,6 +169,7 @@ class Seat:
         tools: Mapping[str, Tool],
         *,
         allowed: bool,
+        heard_as: Callable[[str], str] | None = None,
     ) -> Message:
         """One message: a call of the model, and one more after each call of tools.
 
@@ -185,7 +190,7 @@ class Seat:
         )
         before: Call | None = None
         for again in itertools.count(1):
-            before, message = await self._call(request, part, round, before, allowed)
+            before, message = await self._call(request, part, round, before, allowed, heard_as)
             if not before.tool_calls:
                 return message
             request = replace(
@@ -282,7 +287,13 @@ class Seat:
         )
 
     async def _call(
-        self, request: Request, part: str, round: int, before: Call | None, allowed: bool
+        self,
+        request: Request,
+        part: str,
+        round: int,
+        before: Call | None,
+        allowed: bool,
+        heard_as: Callable[[str], str] | None,
     ) -> tuple[Call, Message]:
         """One call of the model. `before`: the same message's call before it, if tools were run."""
         done, seconds = await self.team.generate(self.agent, request)
@@ -292,6 +303,7 @@ class Seat:
         # A server may cut a character in two, and half of it can be neither stored nor sent on.
         text = done.text.encode(errors="replace").decode()
         silent, said = _heard(request.silence, done, text, allowed)
+        heard = heard_as(said) if heard_as and said is not None else None
         call = Call(
             agent=self.agent.name,
             model=self.agent.engine.model,
@@ -307,6 +319,7 @@ class Seat:
             silent=silent,
             may_be_silent=request.silence is not None,
             unheard=said is None and not silent,
+            heard=heard,
             choice=request.silence.choice if request.silence else Choice.FREE,
             silence_logprob=done.silence_logprob,
             part=part,
@@ -320,7 +333,8 @@ class Seat:
             tool_calls=done.tool_calls if request.tools and request.may_call and not silent else (),
         )
         self.team.record(call)
-        return call, Message(self.agent.name, said or "", said is None)
+        shown = said if heard is None else heard
+        return call, Message(self.agent.name, shown or "", said is None)
 
 
 def _observed(request: Request, done: Completion, before: Call | None) -> int:

@@ -17,7 +17,7 @@ from tacit.team.topologies.collaboration import (
     solo,
 )
 from tacit.team.topologies.debate import debate
-from tacit.team.topologies.private import holders, tester
+from tacit.team.topologies.private import holders, no_search, tester
 
 _ACTOR = {"actor": Role(part="solver")}
 _SAMPLER = {"actor": Role(part="solver", temperature=0.7)}
@@ -72,6 +72,7 @@ TOPOLOGIES: dict[str, Topology] = {
         },
         summary="agents with documents of their own may tell the one who answers",
         repeats=lambda team: "inquirer" in team.agents,
+        check=no_search,
     ),
     "tester": Topology(
         play=tester,

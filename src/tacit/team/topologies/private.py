@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from tacit.config import TeamConfig
+from tacit.errors import ConfigError
 from tacit.registry import lookup
 from tacit.team.seat import Seat
 from tacit.team.team import Team
@@ -14,16 +16,17 @@ RUN_TESTS = "tacit.tools.run_tests:run_visible"
 _SENTENCE_END = re.compile(
     r"(?<=[a-z0-9%)\]\"”][.!?])(?<!\bSt\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bJr\.)\s+(?=[A-Z\"“(])"
 )
-TITLE = 80
-"""Longest title of a paragraph, in characters."""
+_NUMBER = re.compile(r"\[(\d{1,4})\]|^\s*(\d{1,4})\W*$")
+NO_QUOTE = "(names no sentence)"
+"""What is read of a quoter that says something else."""
 
 
 async def holders(task: Task, team: Team, quotes: bool = False) -> Message:
     """Each holder has a view of its own and may tell the asker something, who answers.
 
     An `inquirer`, if the team has one, may put one question to the holders before that; give it the
-    asker's model to let the asker ask. With `quotes` a holder names sentences of its view by their
-    numbers, and the asker reads the sentences: what is said is cheap and cannot be made up.
+    asker's model to let the asker ask. With `quotes` a holder names a sentence of its view by its
+    number, and the asker reads the sentence: what is said is cheap and cannot be made up.
     """
     told = await team.together(*(_told(one, task, quotes) for one in team.all("holder")))
     if team.has("inquirer"):
@@ -38,27 +41,37 @@ async def holders(task: Task, team: Team, quotes: bool = False) -> Message:
 async def _told(
     holder: Seat, task: Task, quotes: bool, heard: Sequence[Message] | None = None
 ) -> Message:
-    """What a holder says. One that is to quote and names no sentence has spoken to nobody."""
+    """What a holder says, or the sentence that it names: the first number, in brackets or alone."""
     how: dict[str, Any] = {"messages": heard, "round": int(heard is not None)}
     if not quotes:
         return await holder.ask(task.question, **how)
-    known = sentences(holder.view)
+    known = sentences(holder.view, task.data.get("titles", {}).get(holder.name, ()))
     numbered = "\n".join(f"[{number}] {one}" for number, one in enumerate(known, start=1))
-    said = await holder.ask(task.question, part="quoter", view=numbered or None, **how)
-    places = dict.fromkeys(int(number) - 1 for number in re.findall(r"\d{1,4}", said.text))
-    named = [known[place] for place in places if 0 <= place < len(known)]
-    return Message(said.agent, "\n".join(named), silent=said.silent or not named)
+
+    def quoted(text: str) -> str:
+        found = _NUMBER.search(text)
+        place = int(found[1] or found[2]) if found else 0
+        return known[place - 1] if 1 <= place <= len(known) else NO_QUOTE
+
+    return await holder.ask(
+        task.question, part="quoter", view=numbered or None, heard_as=quoted, **how
+    )
 
 
-def sentences(view: str) -> list[str]:
-    """The sentences of a text, each with the title of a paragraph that begins with `Title: `."""
+def sentences(view: str, titles: Sequence[str] = ()) -> list[str]:
+    """The sentences of a text; where a paragraph begins with a title and `: `, each gets it."""
     found = []
     for paragraph in filter(None, map(str.strip, view.splitlines())):
-        title, colon, text = paragraph.partition(": ")
-        if not colon or len(title) > TITLE or _SENTENCE_END.search(title):
-            title, text = "", paragraph
-        found += [f"{title}: {one}" if title else one for one in _SENTENCE_END.split(text)]
+        begun = [f"{title}: " for title in titles if paragraph.startswith(f"{title}: ")]
+        title = max(begun, key=len, default="")
+        found += [title + one for one in _SENTENCE_END.split(paragraph.removeprefix(title))]
     return found
+
+
+def no_search(team: TeamConfig) -> None:
+    """Who searches its view has no sentences to number."""
+    if team.options.get("quotes") and "lookup" in team.agents["holder"].tools:
+        raise ConfigError("team.options.quotes: holders that quote cannot have the tool `lookup`")
 
 
 async def tester(task: Task, team: Team, rounds: int = 1) -> Message:
