@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit import Call, ConfigError, Episode, TacitError
 from tacit.run.folder import VARIANTS
+from tacit.team.roster import has_role
 
 RESULTS = Path(__file__).parent / "results"
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
@@ -75,12 +76,16 @@ def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _lines_of(folder: Path, episodes: Sequence[Episode]) -> dict[str, Any]:
-    """The roles' `silent_above` where one was chosen and played by."""
+    """The `silent_above` of roles in which somebody was silent."""
     team = _json(folder / "config.json").get("team") or {}
-    agents = team.get("agents", {}) if any(c.silent for e in episodes for c in e.calls) else {}
+    quiet = {call.agent for episode in episodes for call in episode.calls if call.silent}
+    agents = {
+        role: agent
+        for role, agent in team.get("agents", {}).items()
+        if any(has_role(one, role) for one in quiet)
+    }
     lines = {role: agent.get("silent_above", 0.5) for role, agent in agents.items()}
-    chosen = {role: line for role, line in lines.items() if line != 0.5}
-    return {"silent_above": chosen} if chosen else {}
+    return {"silent_above": lines} if lines else {}
 
 
 def _episode(line: bytes, file: Path) -> Episode:

@@ -134,8 +134,9 @@ def measured_table(records: Records, names: Names) -> str:
 
 def _leaks(team: Measured) -> str:
     """Tasks with a message that already holds the answer, of those on which something was said."""
-    leak = team.column("leak") if "leak" in team.columns[0] else team.column("leaks")
-    return "" if np.isnan(leak).all() or not team.helpers else percent(float(np.nanmean(leak)))
+    name = next((one for one in ("leak", "leaks") if one in team.columns[0]), None)
+    leak = team.column(name) if name and team.helpers else np.full(1, np.nan)
+    return "" if np.isnan(leak).all() else percent(float(np.nanmean(leak)))
 
 
 def within_table(records: Records, names: Names) -> str:

@@ -6,6 +6,7 @@ silence elsewhere, so that the two differ in when they speak and in nothing else
 """
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import numpy as np
 from experiments.records import FOLDER, Array, Measured, Records, auc, difference
 from experiments.tables import Names, interval, percent, points, table
 from tacit.evaluation.statistics import Estimate
-from tacit.evaluation.talk import above_gate
 
 SPEAKING, SILENT = "trained made to speak", "trained without helpers"
 RULES = FOLDER / "rules"
 ORACLE = "told the missing sentence"
+DRAWS = 5000
+"""Resamples of a bootstrap."""
 
 
 def talk_table(records: Records, names: Names) -> str:
@@ -35,10 +37,8 @@ def talk_table(records: Records, names: Names) -> str:
         seeds = {_seed(n, run): Records({name: {n: run}}) for n, run in records.runs[name].items()}
         for seed, some in {**seeds, "all": records}.items():
             rows.append((seed, *_row(some, records, name)))
-        rule = rule_of(name)
-        if rule:
-            quiet = _shares(rule["speaks"], np.array(_needed(records.get(name, "trained"))))
-            rows.append(("the rule", *[""] * 9, *quiet, f"{rule['auc']:.2f}".lstrip("0")))
+        if rule := rule_of(name):
+            rows.append(("the rule", *_rule_row(records, name, rule)))
     return table(head, rows)
 
 
@@ -57,28 +57,39 @@ def rule_of(name: str, folder: Path = RULES) -> dict[str, Any] | None:
 
 def by_rule(records: Records, name: str) -> Measured | None:
     """The team's messages on the tasks on which the rule speaks, and silence on the others."""
-    rule, plays = rule_of(name), [records.measured(name, one) for one in (SPEAKING, SILENT)]
+    rule, plays = rule_of(name), _plays(records, name)
     if rule is None or None in plays:
         return None
-    loud, quiet = (play.only(rule["ids"]) for play in plays if play)
+    quiet, loud = (play.only(rule["ids"]) for play in plays if play)
     right_ST = np.where(rule["speaks"] > 0, loud.right_ST, quiet.right_ST)
     text = ["".join("-" if np.isnan(x) else "01"[int(x)] for x in one) for one in right_ST]
     return Measured(tuple({**c, "right": t} for c, t in zip(loud.columns, text, strict=True)))
 
 
 def gained(records: Records, name: str, team: Measured) -> Estimate | None:
-    """The share of what the oracle gains over the Actor alone; its interval is over tasks."""
-    untrained = f"{name}-untrained"
-    alone, told = (records.measured(untrained, one) for one in ("alone", ORACLE))
+    """The share of what the oracle gains over the Actor alone."""
+    alone, told = (records.measured(f"{name}-untrained", one) for one in ("alone", ORACLE))
     if not alone or not told:
         return None
-    rows = [one.only(team.ids).right_ST.mean(axis=0) for one in (alone, told)]
-    mine, none, all_of = team.right_ST.mean(axis=0), *rows
-    places = np.random.default_rng(0).integers(len(mine), size=(2000, len(mine)))
-    drawn = [one[places].mean(axis=1) for one in (mine, none, all_of)]
-    shares = (drawn[0] - drawn[1]) / (drawn[2] - drawn[1])
-    exact = (mine.mean() - none.mean()) / (all_of.mean() - none.mean())
-    low, high = np.percentile(shares, [2.5, 97.5])
+    rows = [team.right_ST, *(one.only(team.ids).right_ST for one in (alone, told))]
+    return over_draws(lambda mine, none, all_of: (mine - none) / (all_of - none), rows)
+
+
+def over_draws(formula: Callable[..., Array], rows_ST: Sequence[Array]) -> Estimate:
+    """A formula of means, with a 95 % interval over resampled seeds and tasks.
+
+    Rows of one seed stand beside every seed of the others. Tasks that failed in any are left out.
+    """
+    seeds = max(map(len, rows_ST))
+    wide = [np.broadcast_to(one, (seeds, one.shape[1])) for one in rows_ST]
+    whole = ~np.isnan(np.concatenate(wide)).any(axis=0)
+    wide = [one[:, whole] for one in wide]
+    tasks, dice = wide[0].shape[1], np.random.default_rng(0)
+    seeds_RS = dice.multinomial(seeds, np.full(seeds, 1 / seeds), DRAWS) / seeds
+    tasks_RT = dice.multinomial(tasks, np.full(tasks, 1 / tasks), DRAWS) / tasks
+    drawn = formula(*(((seeds_RS @ one) * tasks_RT).sum(axis=1) for one in wide))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    exact = formula(*(one.mean() for one in wide))
     return Estimate(float(exact), float(low), float(high))
 
 
@@ -98,7 +109,7 @@ def _row(some: Records, records: Records, name: str) -> tuple[str, ...]:
         interval(share) if share else "",
         points(against[SILENT]),
         points(against[SPEAKING]),
-        _gate(team, others[SILENT], others[SPEAKING]),
+        _gate(team.right_ST, spoke_ST, [others[SILENT], others[SPEAKING]]),
         points(difference(rule, team)) if rule else "",
         points(against["trained weights alone"]),
         _kept(team, others[SILENT], others["trained reworded"]),
@@ -106,6 +117,30 @@ def _row(some: Records, records: Records, name: str) -> tuple[str, ...]:
         *_shares(spoke_ST, needed),
         f"{np.mean(told):.2f}".lstrip("0"),
     )
+
+
+def _rule_row(records: Records, name: str, rule: dict[str, Any]) -> tuple[str, ...]:
+    """The rule with the messages of all seeds."""
+    played = by_rule(records, name)
+    assert played is not None
+    needed = np.array(_needed(played))
+    plays = [one and one.only(played.ids) for one in _plays(records, name)]
+    spoke_ST = np.broadcast_to(rule["speaks"], played.right_ST.shape)
+    share = gained(records, name, played)
+    return (
+        percent(played.accuracy.mean),
+        interval(share) if share else "",
+        *(points(difference(one, played)) if one else "" for one in plays),
+        _gate(played.right_ST, spoke_ST, plays),
+        *[""] * 3,
+        percent(float(spoke_ST.mean())),
+        *_shares(spoke_ST, needed),
+        f"{rule['auc']:.2f}".lstrip("0"),
+    )
+
+
+def _plays(records: Records, name: str) -> list[Measured | None]:
+    return [records.measured(name, one) for one in (SILENT, SPEAKING)]
 
 
 def _needed(team: Measured) -> list[bool]:
@@ -121,17 +156,16 @@ def _shares(spoke: Array, needed: Any) -> tuple[str, str]:
     return " : ".join(quiet), f"{percent(precision)}, {percent(recall)}"
 
 
-def _gate(team: Measured, silent: Measured | None, speaking: Measured | None) -> str:
-    """Over a gate that speaks as often but by chance; tasks are resampled, seeds are not."""
-    if not silent or not speaking:
+def gate(right: Array, spoke: Array, quiet: Array, loud: Array) -> Array:
+    """How far a team is above one that speaks as often, but by chance (`tacit.evaluation.talk`)."""
+    return right - spoke * loud - (1.0 - spoke) * quiet
+
+
+def _gate(right_ST: Array, spoke_ST: Array, plays: Sequence[Measured | None]) -> str:
+    quiet, loud = plays
+    if not quiet or not loud:
         return ""
-
-    def rows(one: Measured) -> Array:
-        right, spoke = one.right_ST.mean(axis=0), (1.0 - one.silent_ST).mean(axis=0)
-        return np.stack([right, spoke, np.ones_like(right)], axis=1)
-
-    mine, quiet, loud = map(rows, (team, silent, speaking))
-    found = above_gate(mine, quiet, loud, confidence=0.95, resamples=10_000)
+    found = over_draws(gate, [right_ST, spoke_ST, quiet.right_ST, loud.right_ST])
     mean, low, high = (f"{100 * x:+.1f}" for x in (found.mean, found.low, found.high))
     return f"{mean} [{low}, {high}]".replace("-", "−")
 
