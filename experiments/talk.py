@@ -12,15 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from experiments.records import FOLDER, Array, Measured, Records, auc, difference
+from experiments.records import (
+    FOLDER,
+    RESAMPLES,
+    Array,
+    Measured,
+    Records,
+    auc,
+    difference,
+)
 from experiments.tables import Names, interval, percent, points, table
 from tacit.evaluation.statistics import Estimate
 
 SPEAKING, SILENT = "trained made to speak", "trained without helpers"
 RULES = FOLDER / "rules"
 ORACLE = "told the missing sentence"
-DRAWS = 5000
-"""Resamples of a bootstrap."""
 
 
 def talk_table(records: Records, names: Names) -> str:
@@ -80,16 +86,17 @@ def over_draws(formula: Callable[..., Array], rows_ST: Sequence[Array]) -> Estim
 
     Rows of one seed stand beside every seed of the others. Tasks that failed in any are left out.
     """
-    seeds = max(map(len, rows_ST))
-    wide = [np.broadcast_to(one, (seeds, one.shape[1])) for one in rows_ST]
-    whole = ~np.isnan(np.concatenate(wide)).any(axis=0)
-    wide = [one[:, whole] for one in wide]
-    tasks, dice = wide[0].shape[1], np.random.default_rng(0)
-    seeds_RS = dice.multinomial(seeds, np.full(seeds, 1 / seeds), DRAWS) / seeds
-    tasks_RT = dice.multinomial(tasks, np.full(tasks, 1 / tasks), DRAWS) / tasks
-    drawn = formula(*(((seeds_RS @ one) * tasks_RT).sum(axis=1) for one in wide))
+    seeds, dice = max(map(len, rows_ST)), np.random.default_rng(0)
+    wide_NT = np.concatenate([np.broadcast_to(x, (seeds, x.shape[1])) for x in rows_ST])
+    wide_NT = wide_NT[:, ~np.isnan(wide_NT).any(axis=0)]
+    kinds_NK, counts_K = np.unique(wide_NT, axis=1, return_counts=True)  # few, so drawn as such
+    seeds_RS = dice.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
+    shares_K, tasks = counts_K / counts_K.sum(), counts_K.sum()
+    tasks_RK = dice.multinomial(tasks, shares_K, RESAMPLES) / tasks
+    wide = np.split(kinds_NK, len(rows_ST))
+    drawn = formula(*(((seeds_RS @ one_SK) * tasks_RK).sum(axis=1) for one_SK in wide))
     low, high = np.percentile(drawn, [2.5, 97.5])
-    exact = formula(*(one.mean() for one in wide))
+    exact = formula(*((one_SK.mean(axis=0) * shares_K).sum() for one_SK in wide))
     return Estimate(float(exact), float(low), float(high))
 
 
