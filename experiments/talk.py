@@ -7,7 +7,6 @@ silence elsewhere, so that the two differ in when they speak and in nothing else
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,8 +52,9 @@ def _seed(number: int, run: Any) -> str:
     return f"{number}, silent from π {next(iter(lines), 0.5):.2f}".replace(" 0.", " .")
 
 
-def rule_of(name: str, folder: Path = RULES) -> dict[str, Any] | None:
-    path = folder / f"{name}.json"
+def rule_of(name: str) -> dict[str, Any] | None:
+    """What the rule says of an experiment's tasks, if it is kept."""
+    path = RULES / f"{name}.json"
     if not path.exists():
         return None
     tree = json.loads(path.read_text(encoding="utf-8"))

@@ -45,7 +45,6 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     rule = {"ids": [str(n) for n in range(100)], "speaks": "0011" * 25, "auc": 0.94}
     (rules / "split.json").write_text(json.dumps(rule))
     monkeypatch.setattr(talk, "RULES", rules)
-    monkeypatch.setattr(talk.rule_of, "__defaults__", (rules,))
     return Records.read(tmp_path)
 
 
