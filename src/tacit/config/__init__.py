@@ -332,6 +332,8 @@ class SilenceConfig(Section):
     """arms: lower bound of w = p(1−p) for steps against the current preference."""
     clip: PositiveFloat = 1.0
     """arms: largest change of logit p per batch."""
+    contexts: PositiveInt = 32
+    """arms: most contexts of a batch that a step of the choice looks at."""
     solved_weight: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     """arms: weight of messages on tasks that silence solves; 0 learns only from the others."""
     silent_samples: PositiveInt = 4

@@ -22,9 +22,6 @@ REACH = 3.0
 steps to come back, and what was learned about it meanwhile is lost."""
 STD_FLOOR = 0.1
 """The scale of rewards, as in `learn.advantage`; constant, so that contexts stay in proportion."""
-MOST = 32
-"""Contexts used in one update. With one per episode, evaluating all of them repeatedly would take
-several times as long as training the content."""
 STEPS = 4
 """Most descent steps in one update. More hold p more firmly at the expense of the content: with
 eight, two of three fully trained pocket teams no longer found short hints."""
@@ -116,7 +113,7 @@ class ChoiceStep:
 
     def present(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
         """A sample of the points, with p recomputed: the engine's may differ slightly."""
-        points = _some(points)
+        points = self._some(points)
         with torch.no_grad():
             log_p_C = self.model.look(points)
         known = zip(points, log_p_C.tolist(), strict=True)
@@ -124,7 +121,7 @@ class ChoiceStep:
 
     def take(self, points: Sequence[ChoicePoint], *, train: bool, scale: float = 1.0) -> None:
         """Move p by `scale` of what the gains ask, or, unless `train`, back to where it was."""
-        points = _some([point for point in points if math.isfinite(point.log_p)])
+        points = self._some([point for point in points if math.isfinite(point.log_p)])
         if not points:
             return
         old_C = torch.tensor([point.log_p for point in points])
@@ -136,6 +133,16 @@ class ChoiceStep:
             if not descent.step():
                 break
         self.missed = 0.0 if train else float(descent.left().mean())
+
+    def _some(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
+        """At most `contexts` points, as if at random but the same in a resumed run.
+
+        Not every n-th: points come in turns of the agents, and some agents would never be among
+        them.
+        """
+        if len(points) <= self.config.contexts:
+            return list(points)
+        return sorted(points, key=lambda p: hash((p.prompt_ids, p.log_p)))[: self.config.contexts]
 
 
 @dataclass(slots=True, eq=False)
@@ -237,13 +244,3 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
     """The best step in units of the one from `before` to `after`, if logits were linear in it."""
     moved_C = before_C - after_C
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
-
-
-def _some(points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
-    """At most MOST points, as if at random but the same in a resumed run.
-
-    Not every n-th: points come in turns of the agents, and some agents would never be among them.
-    """
-    if len(points) <= MOST:
-        return list(points)
-    return sorted(points, key=lambda p: hash((p.prompt_ids, p.log_p)))[:MOST]
