@@ -1,13 +1,15 @@
 """What a Ray cluster adds to playing, and how play scales with its workers.
 
-Three measurements, all by `Pool` on a `local` Ray, so on the cores of one machine:
+Four measurements on a `local` Ray, so on the cores of one machine:
 
 - scaling: hint-actor episodes on a simulated engine that takes 200 ms a call and four calls at
   once, as many episodes for each worker; efficiency is over the ideal time.
-- pocket: the same team on the pocket model, for real, with one worker and with two.
+- steps: whole training steps of `pocket-hint`, the same for any number of workers. Engines are
+  simulated likewise, the updates are real, in the one process that learns.
+- pocket: episodes of the same team on the pocket model, for real, with one worker and with two.
 - overhead: 10,000 episodes on an engine that takes no time, beside the same in one process.
 
-Not covered: several machines, GPUs, updates.
+Not covered: several machines, GPUs.
 
     python benchmarks/cluster.py --out benchmarks/results/cluster.json
 """
@@ -18,26 +20,31 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
-from tacit.cluster.engines import RemoteEngine, model_key
+from tacit.cli.training import run_training
+from tacit.cluster.engines import RemoteEngine, model_key, policy_key
 from tacit.cluster.placement import joined
 from tacit.cluster.pool import Pool
 from tacit.cluster.rollout_worker import Opened, Opener, installed, open_from_config
-from tacit.config import AgentConfig, ClusterConfig, TeamConfig
+from tacit.config import AgentConfig, ClusterConfig, Config, TeamConfig
 from tacit.config.file import load_config
-from tacit.engine.base import Account, Engine, Request
+from tacit.engine.base import SILENCE_MARKER, Account, Completion, Engine, Request
 from tacit.engine.scripted import ScriptedEngine
 from tacit.rollout.play import Job, play_all
 from tacit.tasks import load_tasks
 from tacit.team.roster import Roster, build_roster
 from tacit.team.setting import Setting
+from tacit.types import Choice, Stop, Usage
 
 WORKERS = (1, 2, 4, 8, 16)
 SECONDS, AT_ONCE, CALLS = 0.2, 4, 2
@@ -46,9 +53,13 @@ EACH, IN_HAND = 100, 16
 EFFICIENT = {8: 0.9, 16: 0.8}
 MOST_MS = 2.0
 CAPS = {"hinter": 80, "actor": 16}
+LONG = range(20)
+"""A simulated message has so many tokens."""
+STEPS, TASKS, GROUP = 4, 32, 8
+"""Of the whole steps. The first is left out of the means."""
 
 
-def simulated(seconds: float) -> ScriptedEngine:
+def timed_reply(seconds: float) -> Callable[[Request], Awaitable[str]]:
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def reply(request: Request) -> str:
@@ -57,12 +68,63 @@ def simulated(seconds: float) -> ScriptedEngine:
                 await asyncio.sleep(seconds)
         return r"It is \boxed{42}."
 
-    return ScriptedEngine(reply)
+    return reply
+
+
+def simulated(seconds: float) -> ScriptedEngine:
+    return ScriptedEngine(timed_reply(seconds))
 
 
 @asynccontextmanager
 async def open_simulated(seconds: float, account: Account) -> AsyncIterator[Opened]:
     yield Opened(engines={model_key("pocket"): simulated(seconds)})
+
+
+class SimulatedPolicy(ScriptedEngine):
+    """Ids without meaning, after the time of a call: what a learner needs to take a step."""
+
+    async def generate(self, request: Request) -> Completion:
+        silent = request.silence is not None and request.silence.choice is Choice.SILENT
+        if not silent:
+            await super().generate(request)
+        ids = self.silence_ids() if silent else tuple(10 + (request.seed >> n) % 50 for n in LONG)
+        return Completion(
+            text=SILENCE_MARKER if silent else f"hint {request.seed}",
+            ids=ids,
+            logprobs=(-1.0,) * len(ids),
+            stop=Stop.EOS,
+            usage=Usage(prompt=len(request.prompt_ids), generated=len(ids)),
+            version=self.version,
+            silence_logprob=-1.0 * len(self.silence_ids()),
+            model=self.model,
+        )
+
+    def encode(self, messages: Any, tools: Any = ()) -> tuple[int, ...]:
+        return tuple(10 + ord(c) % 50 for c in messages[-1].content[:60])
+
+    def silence_ids(self) -> tuple[int, ...]:
+        return (5, 6, 2)
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        yield
+
+    async def refresh(self, version: int) -> None:
+        self.version = version
+
+
+@asynccontextmanager
+async def open_simulated_team(
+    config: Config, versions: Any, account: Account
+) -> AsyncIterator[Opened]:
+    """In the place of `open_from_config`; the weights that arrive are left unread."""
+    reply = timed_reply(SECONDS)  # one device for both
+    policy = SimulatedPolicy(reply, model="pocket", policy="team")
+    yield Opened(
+        engines={model_key("pocket"): ScriptedEngine(reply), policy_key("team"): policy},
+        policies={"team": mock.Mock()},
+        trained={"team": policy},
+    )
 
 
 def team(engine: Engine) -> Roster:
@@ -103,6 +165,31 @@ async def scaling(sizes: list[int]) -> list[dict[str, float]]:
             {"workers": workers, "seconds": took, "ideal_s": ideal, "efficiency": ideal / took}
         )
         print(f"{workers:>3} workers: {took:.2f} s, efficiency {ideal / took:.1%}", flush=True)
+    return rows
+
+
+async def steps(sizes: list[int]) -> list[dict[str, float]]:
+    rows = []
+    for workers in sizes:
+        settings = [
+            "cluster.address=local", f"cluster.workers={workers}", "cluster.cpus=0.1",
+            f"train.steps={STEPS}", f"train.tasks_per_step={TASKS}", f"train.group={GROUP}",
+            f"train.evaluate_every={STEPS}", f"train.checkpoint_every={STEPS}", "tasks.limit=1",
+            f"train.concurrency={2 * GROUP * TASKS}", "teams={}", "train.save_episodes=false",
+        ]  # fmt: skip
+        opener = mock.patch("tacit.cluster.open_cluster.open_from_config", open_simulated_team)
+        with TemporaryDirectory() as folder, opener:
+            run = Path(folder) / "run"
+            await run_training(load_config("pocket-hint", settings), run)
+            times = [json.loads(line) for line in (run / "timing.jsonl").read_text().splitlines()]
+        taken = [line for line in times if line["step"] > 1 and "rollout_s" in line]
+        played, learned = (fmean(line[k] for line in taken) for k in ("rollout_s", "update_s"))
+        episodes = TASKS * (GROUP + 1)
+        ideal = (episodes * CALLS - TASKS) * SECONDS / AT_ONCE / workers  # silence takes no time
+        row = {"workers": workers, "episodes": episodes, "rollout_s": played, "update_s": learned}
+        rows.append({**row, "ideal_rollout_s": ideal})
+        print(f"{workers:>3} workers: a step's play {played:.2f} s (ideal {ideal:.2f}), "
+              f"update {learned:.2f} s", flush=True)  # fmt: skip
     return rows
 
 
@@ -150,6 +237,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "simulated": {"call_s": SECONDS, "calls_at_once": AT_ONCE, "episodes_each": EACH},
         "overhead": numbers,
         "scaling": rows,
+        "steps": await steps(arguments.workers),
         "pocket": await pocket(arguments.pocket) if arguments.pocket else [],
         "missed": missed(rows, numbers),
     }

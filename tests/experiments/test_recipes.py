@@ -14,7 +14,12 @@ from tacit.team.roster import check_team
 
 HERE = Path(__file__).parents[2] / "experiments"
 RECIPES = sorted(path for path in HERE.glob("*.yaml") if not path.stem.startswith("prices"))
-TRAINED = [path for path in RECIPES if path.stem not in ("baselines", "code-baselines", "rivals")]
+PLAYED = {
+    "audit-debate", "audit-dialogue", "audit-roles", "baselines", "code-baselines", "rivals",
+    "search-gsm8k",
+}  # fmt: skip
+"""Nothing in them is trained, or only what a search found."""
+TRAINED = [path for path in RECIPES if path.stem not in PLAYED]
 RECORDED = {
     "split-gsm8k-blind": "split-gsm8k-blind-validation",
     "split-gsm8k-seeing": "split-gsm8k-seeing-validation",

@@ -21,7 +21,7 @@ from tacit.learn.score import score
 from tacit.learn.update import Updater
 from tacit.silence import ChoicePoint
 from tacit.silence.conditioning import silence_logit
-from tacit.silence.step import MOST, _Descent, _some, wanted_change
+from tacit.silence.step import _Descent, _some, wanted_change
 from tests.helpers.learn_parts import (
     EOS,
     MARKER,
@@ -575,15 +575,14 @@ def gain_for(choice: ChoicePoint, change: float, silence: SilenceConfig) -> floa
 def test_a_choice_is_learned_from_few_contexts_taken_by_no_rule_of_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    updater, prompts = make_updater(), [ids(seed, 6) for seed in range(7)]
-    choices = make_choices(updater.policy, prompts, gain=0.5)
+    updater = make_updater(silence={"contexts": 3})
+    choices = make_choices(updater.policy, [ids(seed, 6) for seed in range(7)], gain=0.5)
     looked: set[tuple[int, ...]] = set()
 
     def watched(module: Any, said: Any) -> Any:
         looked.update(tuple(prompt) for prompt, _ in said)
         return score(module, said)
 
-    monkeypatch.setattr("tacit.silence.step.MOST", 3)
     monkeypatch.setattr("tacit.learn.choice_model.score", watched)
     updater.update(make_rows(2), choices, train_choice=True)
     assert len(looked) == 3
@@ -595,10 +594,10 @@ def test_which_contexts_are_taken_depends_on_neither_order_nor_agent() -> None:
         ChoicePoint(policy="team", prompt_ids=(n % 4, n), marker_ids=(1, 2), log_p=-1.0, gain=0.1)
         for n in range(128)
     ]
-    taken = _some(made)
-    assert len(taken) == MOST and {point.prompt_ids[0] for point in taken} == {0, 1, 2, 3}
-    assert {p.prompt_ids for p in taken} == {p.prompt_ids for p in _some(made[::-1])}
-    assert _some(made[:MOST]) == made[:MOST]
+    taken = _some(made, 32)
+    assert len(taken) == 32 and {point.prompt_ids[0] for point in taken} == {0, 1, 2, 3}
+    assert {p.prompt_ids for p in taken} == {p.prompt_ids for p in _some(made[::-1], 32)}
+    assert _some(made[:32], 32) == made[:32]
 
 
 def test_any_other_error_of_a_step_is_not_taken_for_a_lack_of_memory(

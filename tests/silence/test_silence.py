@@ -2,15 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
 from tacit.config import SilenceConfig
-from tacit.silence import ChoicePoint
 from tacit.silence.conditioning import (
     conditioned_logprobs,
     log_not_silent,
@@ -21,8 +18,6 @@ from tacit.silence.floor import Floor, choice_ratio, floored
 from tacit.silence.step import (
     REACH,
     STD_FLOOR,
-    ChoiceStep,
-    Learn,
     choice_loss,
     choice_step,
     choice_weight,
@@ -293,27 +288,6 @@ def test_repeated_updates_stop_at_the_step_asked_for() -> None:
         (gradient,) = torch.autograd.grad(loss, logits)
         logits.data -= 0.5 * gradient
     assert logits.tolist() == pytest.approx([0.7, -2.0], abs=1e-9)
-
-
-@pytest.mark.parametrize(("contexts", "looked_at"), [(4, 4), (16, 10)])
-def test_a_step_looks_at_no_more_contexts_than_allowed(contexts: int, looked_at: int) -> None:
-    class Model:
-        weights: ClassVar[list[Tensor]] = []
-
-        def publish(self) -> None:
-            raise AssertionError
-
-        def look(self, points: Sequence[ChoicePoint], _learn: Learn | None = None) -> Tensor:
-            return torch.full((len(points),), -1.0)
-
-    points = [
-        ChoicePoint(policy="team", prompt_ids=(n,), marker_ids=(1, 2), log_p=-1.0, gain=0.1)
-        for n in range(10)
-    ]
-    step = ChoiceStep(Model(), SilenceConfig(contexts=contexts))
-    chosen = step.present(points)
-    assert len({point.prompt_ids for point in chosen}) == len(chosen) == looked_at
-    assert step.present(points) == chosen
 
 
 def test_choice_losses_of_micro_batches_add_up() -> None:

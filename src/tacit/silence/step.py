@@ -113,7 +113,7 @@ class ChoiceStep:
 
     def present(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
         """A sample of the points, with p recomputed: the engine's may differ slightly."""
-        points = self._some(points)
+        points = _some(points, self.config.contexts)
         with torch.no_grad():
             log_p_C = self.model.look(points)
         known = zip(points, log_p_C.tolist(), strict=True)
@@ -121,7 +121,7 @@ class ChoiceStep:
 
     def take(self, points: Sequence[ChoicePoint], *, train: bool, scale: float = 1.0) -> None:
         """Move p by `scale` of what the gains ask, or, unless `train`, back to where it was."""
-        points = self._some([point for point in points if math.isfinite(point.log_p)])
+        points = _some([c for c in points if math.isfinite(c.log_p)], self.config.contexts)
         if not points:
             return
         old_C = torch.tensor([point.log_p for point in points])
@@ -133,16 +133,6 @@ class ChoiceStep:
             if not descent.step():
                 break
         self.missed = 0.0 if train else float(descent.left().mean())
-
-    def _some(self, points: Sequence[ChoicePoint]) -> list[ChoicePoint]:
-        """At most `contexts` points, as if at random but the same in a resumed run.
-
-        Not every n-th: points come in turns of the agents, and some agents would never be among
-        them.
-        """
-        if len(points) <= self.config.contexts:
-            return list(points)
-        return sorted(points, key=lambda p: hash((p.prompt_ids, p.log_p)))[: self.config.contexts]
 
 
 @dataclass(slots=True, eq=False)
@@ -244,3 +234,13 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
     """The best step in units of the one from `before` to `after`, if logits were linear in it."""
     moved_C = before_C - after_C
     return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
+
+
+def _some(points: Sequence[ChoicePoint], most: int) -> list[ChoicePoint]:
+    """At most so many points, as if at random but the same in a resumed run.
+
+    Not every n-th: points come in turns of the agents, and some agents would never be among them.
+    """
+    if len(points) <= most:
+        return list(points)
+    return sorted(points, key=lambda p: hash((p.prompt_ids, p.log_p)))[:most]
