@@ -1,8 +1,9 @@
 """Write the tables, the plot and the pages of the results: `python -m experiments.pages [--check]`.
 
 Every number comes from `results/*.json`. Generated are docs/results/*.md (a page for each
-experiment, one of comparisons, one list), the plot, and what stands between `<!-- main -->` and
-`<!-- end -->` in docs/results.md. `--check` writes nothing and says what differs.
+experiment, one of comparisons, one of audits, one list), the plot, and what stands between
+`<!-- main -->` and `<!-- end -->` in docs/results.md. `--check` writes nothing and says what
+differs.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from experiments import tables
+from experiments import audits, tables
 from experiments.plots import Point, scatter
 from experiments.records import FOLDER, Measured, Records, difference, on_shared
 from experiments.tables import interval, p_value, points, table
@@ -68,11 +69,14 @@ SEEING_HELPER = Team("trained helper, seeing", SEEING, marks="²")
 ADAPTIVE = Team("adaptive consistency, at most 8", "rivals", "adaptive consistency")
 STOPPING = Team("early-stopping consistency, at most 8", "rivals", "early stopping")
 AGREED = Team("debate until agreed", "rivals", "debate until agreed")
+SPARSE = Team("sparse debate, 4 agents", "rivals", "sparse debate")
+SELECTIVE = Team("selective sparse debate (S2-MAD)", "rivals", "S2-MAD")
 
 GSM8K = (
     SOLO, Team("Actor alone, measured again", "baselines+right-end", "solo"), CONSISTENCY,
-    ADAPTIVE, STOPPING, ROLES, DEBATE, AGREED, UNTRAINED_HINT, UNTRAINED_CRITIC,
-    UNTRAINED_DIALOGUE, HINT, READ, CRITIC, DIALOGUE, OPINION, FINE_TUNED, TUNED_HINTER,
+    ADAPTIVE, STOPPING, ROLES, DEBATE, AGREED, SPARSE, SELECTIVE, UNTRAINED_HINT,
+    UNTRAINED_CRITIC, UNTRAINED_DIALOGUE, HINT, READ, CRITIC, DIALOGUE, OPINION, FINE_TUNED,
+    TUNED_HINTER,
 )  # fmt: skip
 SPLIT = (
     SPLIT_ALONE,
@@ -122,7 +126,7 @@ PAIRS = (
     ),
     (FINE_TUNED, ADAPTIVE),
     (ADAPTIVE, CONSISTENCY),
-    (AGREED, DEBATE),
+    *((team, DEBATE) for team in (AGREED, SPARSE, SELECTIVE)),
     *((team, other) for team in (BLIND_HELPER, SEEING_HELPER) for other in (SPLIT_ALONE, TOLD)),
     (SEEING_HELPER, BLIND_HELPER),
     *(
@@ -263,6 +267,7 @@ def files(records: Records) -> dict[Path, str]:
         DOCS / "plots" / "frontier-gsm8k.svg": frontier(records),
         DOCS / "results" / "comparisons.md": comparisons(records),
         DOCS / "results" / "experiments.md": contents(records),
+        DOCS / "results" / "audits.md": audits.page(records),
         **{
             DOCS / "results" / f"{name}.md": page(records, name, names)
             for name, names in experiments(records).items()
