@@ -53,8 +53,8 @@ EACH, IN_HAND = 100, 16
 EFFICIENT = {8: 0.9, 16: 0.8}
 MOST_MS = 2.0
 CAPS = {"hinter": 80, "actor": 16}
-LONG = range(20)
-"""A simulated message has so many tokens."""
+MESSAGE_TOKENS = 20
+"""Of a simulated hint."""
 STEPS, TASKS, GROUP = 4, 32, 8
 """Of the whole steps. The first is left out of the means."""
 
@@ -87,7 +87,11 @@ class SimulatedPolicy(ScriptedEngine):
         silent = request.silence is not None and request.silence.choice is Choice.SILENT
         if not silent:
             await super().generate(request)
-        ids = self.silence_ids() if silent else tuple(10 + (request.seed >> n) % 50 for n in LONG)
+        ids = (
+            self.silence_ids()
+            if silent
+            else tuple(10 + (request.seed >> n) % 50 for n in range(MESSAGE_TOKENS))
+        )
         return Completion(
             text=SILENCE_MARKER if silent else f"hint {request.seed}",
             ids=ids,
@@ -117,7 +121,9 @@ class SimulatedPolicy(ScriptedEngine):
 async def open_simulated_team(
     config: Config, versions: Any, account: Account
 ) -> AsyncIterator[Opened]:
-    """In the place of `open_from_config`; the weights that arrive are left unread."""
+    """In the place of `open_from_config`; the weights that arrive are not used."""
+    import safetensors.torch  # noqa: F401, which a real engine has imported by now
+
     reply = timed_reply(SECONDS)  # one device for both
     policy = SimulatedPolicy(reply, model="pocket", policy="team")
     yield Opened(
@@ -175,19 +181,20 @@ async def steps(sizes: list[int]) -> list[dict[str, float]]:
             "cluster.address=local", f"cluster.workers={workers}", "cluster.cpus=0.1",
             f"train.steps={STEPS}", f"train.tasks_per_step={TASKS}", f"train.group={GROUP}",
             f"train.evaluate_every={STEPS}", f"train.checkpoint_every={STEPS}", "tasks.limit=1",
-            f"train.concurrency={2 * GROUP * TASKS}", "teams={}", "train.save_episodes=false",
+            f"train.concurrency={2 * GROUP * TASKS}", "teams={}",
         ]  # fmt: skip
         opener = mock.patch("tacit.cluster.open_cluster.open_from_config", open_simulated_team)
         with TemporaryDirectory() as folder, opener:
             run = Path(folder) / "run"
             await run_training(load_config("pocket-hint", settings), run)
             times = [json.loads(line) for line in (run / "timing.jsonl").read_text().splitlines()]
+            episodes = sum(1 for _ in (run / "episodes" / "train.jsonl").open()) // STEPS
         taken = [line for line in times if line["step"] > 1 and "rollout_s" in line]
         played, learned = (fmean(line[k] for line in taken) for k in ("rollout_s", "update_s"))
-        episodes = TASKS * (GROUP + 1)
+        assert episodes == TASKS * (GROUP + 1), "one silent play of each task"
         ideal = (episodes * CALLS - TASKS) * SECONDS / AT_ONCE / workers  # silence takes no time
         row = {"workers": workers, "episodes": episodes, "rollout_s": played, "update_s": learned}
-        rows.append({**row, "ideal_rollout_s": ideal})
+        rows.append({**row, "ideal_rollout_s": ideal, "efficiency": ideal / played})
         print(f"{workers:>3} workers: a step's play {played:.2f} s (ideal {ideal:.2f}), "
               f"update {learned:.2f} s", flush=True)  # fmt: skip
     return rows
@@ -234,7 +241,12 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "versions": installed(),
         "cores": os.cpu_count(),
         "load_before": arguments.load,
-        "simulated": {"call_s": SECONDS, "calls_at_once": AT_ONCE, "episodes_each": EACH},
+        "simulated": {
+            "call_s": SECONDS,
+            "calls_at_once": AT_ONCE,
+            "episodes_each": EACH,
+            "step": {"tasks": TASKS, "group": GROUP, "hint_tokens": MESSAGE_TOKENS},
+        },
         "overhead": numbers,
         "scaling": rows,
         "steps": await steps(arguments.workers),

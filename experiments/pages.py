@@ -69,8 +69,8 @@ SEEING_HELPER = Team("trained helper, seeing", SEEING, marks="²")
 ADAPTIVE = Team("adaptive consistency, at most 8", "rivals", "adaptive consistency")
 STOPPING = Team("early-stopping consistency, at most 8", "rivals", "early stopping")
 AGREED = Team("debate until agreed", "rivals", "debate until agreed")
-SPARSE = Team("sparse debate, 4 agents", "rivals", "sparse debate")
-SELECTIVE = Team("selective sparse debate (S2-MAD)", "rivals", "S2-MAD")
+SPARSE = Team("sparse debate, 4 agents, 2 rounds", "rivals", "sparse debate")
+SELECTIVE = Team("after S2-MAD, 3 agents, 3 rounds", "rivals", "S2-MAD")
 
 GSM8K = (
     SOLO, Team("Actor alone, measured again", "baselines+right-end", "solo"), CONSISTENCY,

@@ -88,7 +88,7 @@ def test_audit_then_prune_of_a_pocket_team(tmp_path: Path) -> None:
     """A critic that has not learned anything is cut, and the config that is written plays."""
     config = tmp_path / "team.yaml"
     config.write_text(
-        "name: critics\ntasks: {name: arithmetic, split: test, limit: 200}\n"
+        "name: critics\ntasks: {name: arithmetic, split: test, limit: 64}\n"
         "team:\n  topology: critic_actor\n"
         "  agents: {actor: {max_tokens: 16}, critic: {max_tokens: 48}}\n"
     )
@@ -97,7 +97,7 @@ def test_audit_then_prune_of_a_pocket_team(tmp_path: Path) -> None:
     assert "critic" in out and (run / "audit.json").exists()
     again = tacit_(tmp_path, "audit", str(config), "--out", str(run)).stdout
     assert again == out, "what was played is not played again"
-    pruned = tacit_(tmp_path, "prune", str(run), "--tasks", "160").stdout
+    pruned = tacit_(tmp_path, "prune", str(run), "--tasks", "96").stdout
     assert "without `critic`" in pruned
     team = load_config(str(run / "critics-pruned.yaml")).team
     assert team and team.without == [Cut(agent="critic")]

@@ -344,14 +344,14 @@ def test_a_terminal_that_cannot_show_a_letter_goes_without_it(here: Path) -> Non
 
 
 def test_ctrl_c_says_that_the_run_can_go_on(here: Path) -> None:
-    process = started(here, "eval", "mine.yaml", "tasks.limit=400")
+    process = started(here, "eval", "mine.yaml", "tasks.limit=120")
     played = here / "runs" / "mine" / "episodes" / "hint_actor.jsonl"
     wait_for(lambda: played.exists() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
     assert said.endswith("stopped; the same command goes on from what was saved\n")
-    done = tacit_(here, "eval", "mine.yaml", "tasks.limit=400")
+    done = tacit_(here, "eval", "mine.yaml", "tasks.limit=120")
     assert done.returncode == 0, done.stderr
 
 

@@ -333,7 +333,7 @@ class SilenceConfig(Section):
     clip: PositiveFloat = 1.0
     """arms: largest change of logit p per batch."""
     contexts: PositiveInt = 32
-    """arms: most contexts of a batch that a step of the choice looks at."""
+    """arms: most contexts of a batch that a step of the choice looks at, several times each."""
     solved_weight: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     """arms: weight of messages on tasks that silence solves; 0 learns only from the others."""
     silent_samples: PositiveInt = 4

@@ -121,7 +121,7 @@ class ChoiceStep:
 
     def take(self, points: Sequence[ChoicePoint], *, train: bool, scale: float = 1.0) -> None:
         """Move p by `scale` of what the gains ask, or, unless `train`, back to where it was."""
-        points = _some([c for c in points if math.isfinite(c.log_p)], self.config.contexts)
+        points = _some([p for p in points if math.isfinite(p.log_p)], self.config.contexts)
         if not points:
             return
         old_C = torch.tensor([point.log_p for point in points])
