@@ -43,11 +43,14 @@ def test_over_fifty_seeds_the_order_is_right_the_intervals_hold_and_much_is_save
     tmp_path: Path,
 ) -> None:
     """Equal sampling must settle on a number of tasks for all before it knows anything."""
+
+    async def found(seed: int) -> list[Worth]:
+        return list((await audited(tmp_path / str(seed), tasks_of(seed, 1024))).worth.values())
+
     right, covered, spent, needed = [], [], [], []
     for seed in range(50):
-        audit = asyncio.run(audited(tmp_path / str(seed), tasks_of(seed, 1024)))
-        worth = audit.worth.values()
-        right.append(ranked(list(worth)) == ORDER)
+        worth = asyncio.run(found(seed))
+        right.append(ranked(worth) == ORDER)
         covered += [one.value.low <= TRUE[one.name] <= one.value.high for one in worth]
         spent.append(sum(one.tasks for one in worth))
         needed.append(max(one.tasks for one in worth))

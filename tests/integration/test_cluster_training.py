@@ -153,15 +153,15 @@ def test_a_dead_head_goes_on_from_its_last_checkpoint(
 
 @pytest.mark.soak
 def test_twenty_kills_of_workers(nodes: Any, alone: Path, tmp_path: Path) -> None:
-    """20 runs, in each of which a worker is killed at a random moment."""
+    """Runs in each of which a worker is killed at a random moment, until 20 kills hit one."""
     seed, count = (
         int(os.environ.get(f"TACIT_SOAK_{name}", default))
         for name, default in (("SEED", "0"), ("RUNS", "20"))
     )
     draw, where = random.Random(seed), "cluster.address=" + nodes.address
-    runs = []
-    for number in range(count):
-        moment, run = draw.uniform(0.0, 6.0), tmp_path / f"run-{number}"
+    runs: list[Any] = []
+    while sum(one["recoveries"] for one in runs) < count and len(runs) < 3 * count:
+        moment, run = draw.uniform(0.0, 6.0), tmp_path / f"run-{len(runs)}"
         shot = partial(kill, nodes, "RolloutWorker", draw, signal.SIGKILL)
         summary = disturbed(config(where, *HURRY), run, shot, moment)
         same(run, alone)
@@ -169,7 +169,7 @@ def test_twenty_kills_of_workers(nodes: Any, alone: Path, tmp_path: Path) -> Non
     command = f"TACIT_SOAK_SEED={seed} TACIT_SOAK_RUNS={count} pytest -m soak {HERE}"
     found = faults("a rollout worker killed at a random moment", command, runs)
     keep_part("cluster_soak.json", "killed", found)
-    assert found["recoveries"] > 0, "no kill hit a run; try another TACIT_SOAK_SEED"
+    assert found["recoveries"] >= count, "some came when the run was over; try another seed"
 
 
 @pytest.mark.soak
