@@ -39,11 +39,12 @@ def talk_table(records: Records, names: Names) -> str:
     for name in names:
         if not records.measured(name, SPEAKING):
             continue
+        of = f" ({name.partition('+')[2]})" if "+" in name else ""
         seeds = {_seed(n, run): Records({name: {n: run}}) for n, run in records.runs[name].items()}
         for seed, some in {**seeds, "all": records}.items():
-            rows.append((seed, *_row(some, records, name)))
+            rows.append((seed + of, *_row(some, records, name)))
         if rule := rule_of(name):
-            rows.append(("the rule", *_rule_row(records, name, rule)))
+            rows.append((f"the rule{of}", *_rule_row(records, name, rule)))
     return table(head, rows)
 
 
@@ -52,9 +53,14 @@ def _seed(number: int, run: Any) -> str:
     return f"{number}, silent from π {next(iter(lines), 0.5):.2f}".replace(" 0.", " .")
 
 
+def _set(name: str) -> str:
+    """The experiment that a variant has its tasks from."""
+    return name.partition("+")[0]
+
+
 def rule_of(name: str) -> dict[str, Any] | None:
     """What the rule says of an experiment's tasks, if it is kept."""
-    path = RULES / f"{name}.json"
+    path = RULES / f"{_set(name)}.json"
     if not path.exists():
         return None
     tree = json.loads(path.read_text(encoding="utf-8"))
@@ -74,7 +80,8 @@ def by_rule(records: Records, name: str) -> Measured | None:
 
 def gained(records: Records, name: str, team: Measured) -> Estimate | None:
     """The share of what the oracle gains over the Actor alone."""
-    alone, told = (records.measured(f"{name}-untrained", one) for one in ("alone", ORACLE))
+    untrained = f"{_set(name)}-untrained"
+    alone, told = (records.measured(untrained, one) for one in ("alone", ORACLE))
     if not alone or not told:
         return None
     rows = [team.right_ST, *(one.only(team.ids).right_ST for one in (alone, told))]
