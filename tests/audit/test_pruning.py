@@ -1,11 +1,14 @@
 """Smaller teams: what the audit speaks for, checked on other tasks, and written as a config."""
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tacit.audit.auditing import BASE
 from tacit.audit.proposals import Proposal, cut_of, proposals_of
 from tacit.audit.pruning import check_all
 from tacit.audit.rivals import learned, removed
@@ -13,9 +16,12 @@ from tacit.audit.team_player import TeamPlayer
 from tacit.config import Config, Cut, TeamConfig
 from tacit.config.file import load_config
 from tacit.run.folder import RunFolder
+from tacit.team.roster import Roster
+from tacit.team.setting import Setting
+from tacit.types import Episode, Task
 from tests.helpers.commands import tacit_
 from tests.helpers.planted import TEAM, roster, tasks_of
-from tests.helpers.scripted_teams import play
+from tests.helpers.scripted_teams import TASK, play, scripted
 
 DEBATE = TeamConfig.model_validate({"topology": "debate", "agents": {"debater": {"count": 3}}})
 
@@ -28,14 +34,32 @@ def player(folder: Path) -> TeamPlayer:
     return TeamPlayer(config=Config(team=TEAM), run=RunFolder(folder), roster=roster())
 
 
+def plays(team: Roster, task: Task) -> Callable[[str], list[Episode]]:
+    """The audit's plays by name, each of one task."""
+
+    def played(name: str) -> list[Episode]:
+        kind = "round" if name.startswith("without round") else "agent"
+        cut = cut_of(part(name.removeprefix("without "), 0, kind))
+        setting = Setting(without=frozenset() if name == BASE else frozenset({cut}))
+        return [asyncio.run(play(team, task, setting))]
+
+    return played
+
+
 def test_the_worst_parts_go_first_and_what_helps_stays() -> None:
     parts = [part("vital", 0.4, verdict="helps"), part("useless", 0.0), part("harmful", -0.2)]
-    base = [asyncio.run(play(roster(), tasks_of(0, 1)[0]))]
-    first, second, *rules = proposals_of(parts, TEAM, base)
+    first, second, alone, *rules = proposals_of(parts, TEAM, plays(roster(), tasks_of(0, 1)[0]))
     assert first.without == Cut.of(["harmful"]) and second.without == Cut.of(["harmful", "useless"])
+    assert alone.without == Cut.of(["useless"])
     assert [rule.stop for rule in rules] == ["agreed", "agreed"]
     assert rules[1].without == first.without
-    assert len(proposals_of(parts, TEAM)) == 2, "without plays nobody knows who answers"
+
+
+def debate() -> Callable[[str], list[Episode]]:
+    """Plays of a debate of three, each with an answer of its own in each of two rounds."""
+    numbers = itertools.count()
+    script = {"debater": lambda request: f"I say {next(numbers)}."}
+    return plays(scripted("debate", script, debater={"count": 3}), TASK)
 
 
 def test_one_agent_of_a_role_stays_and_nothing_is_cut_twice() -> None:
@@ -45,9 +69,17 @@ def test_one_agent_of_a_role_stays_and_nothing_is_cut_twice() -> None:
         part("debater 2", -0.1),
         part("debater 3", 0.0),
     ]
-    cuts = [one.without for one in proposals_of(parts, DEBATE) if not one.stop]
+    cuts = [one.without for one in proposals_of(parts, DEBATE, debate()) if not one.stop]
     assert cuts[0] == {Cut(agent="debater 1", reader="debater 2")}
-    assert cuts[1:] == [Cut.of(["debater 1"]), Cut.of(["debater 1", "debater 2"])]
+    assert cuts[1:3] == [Cut.of(["debater 1"]), Cut.of(["debater 1", "debater 2"])]
+    assert cuts[3] == Cut.of(["debater 2"])
+
+
+def test_what_a_shorter_talk_no_longer_has_is_not_cut_besides() -> None:
+    """After a debate without its first round nobody has read anybody."""
+    parts = [part("round 0", -0.3, "round"), part("debater 1 to debater 2", -0.2, "edge")]
+    cuts = [one.without for one in proposals_of(parts, DEBATE, debate()) if not one.stop]
+    assert cuts == [{Cut(round=0)}]
 
 
 def test_a_part_is_known_by_its_name() -> None:

@@ -1,16 +1,19 @@
 """Smaller teams that an audit speaks for: without what did not help, or with a rule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.config import Config, Cut, TeamConfig
+from tacit.audit.auditing import BASE
+from tacit.audit.targets import targets_of
+from tacit.config import AuditConfig, Config, Cut, TeamConfig
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import has_role
 from tacit.types import Episode
 
 MOST = 6
 """Proposals by the audit; each more makes every check stricter."""
+AGREED = "stop where answers agree"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,35 +35,37 @@ class Proposal:
 
 
 def proposals_of(
-    parts: Sequence[Mapping[str, Any]], team: TeamConfig, base: Sequence[Episode] = ()
+    parts: Sequence[Mapping[str, Any]],
+    team: TeamConfig,
+    plays: Callable[[str], Sequence[Episode]],
 ) -> list[Proposal]:
     """Teams without the part that is worth least, without the two worst, and so on.
 
-    Parts that help for certain stay, and so does the last agent of each role. Several answers of
-    one team may also end the talk where they agree, alone and beside the smallest cut; `base` are
-    plays, which tell whether several agents answer.
+    Then without one agent or round alone. Parts that help for certain stay, and so does the last
+    agent of each role. `plays` gives the audit's plays by name: what plays without a part no longer
+    have need not be cut besides. Several answers of one team may also end the talk where they
+    agree, alone and beside the smallest cut.
     """
     worst = sorted((part for part in parts if part["verdict"] != "helps"), key=_mean)
-    cuts: list[Cut] = []
+    left = {str(part["name"]) for part in worst}
+    cuts: dict[str, Cut] = {}
     found: list[Proposal] = []
     for part in worst:
-        cut = cut_of(part)
-        if _covered(cut, cuts) or not _leaves_one(cut, cuts, team):
-            continue
-        cuts = [one for one in cuts if not _covered(one, [cut])] + [cut]
-        found.append(named(frozenset(cuts)))
-        if len(found) == MOST - 2:
-            break
-    rules = [Proposal(name="stop where answers agree", stop="agreed")]
-    if found:
-        rules.append(
-            Proposal(
-                name=f"{found[0].name}, stop where answers agree",
-                without=found[0].without,
-                stop="agreed",
-            )
-        )
-    return found + (rules if team.stop is None and _several_answer(base) else [])
+        name, cut = part["name"], cut_of(part)
+        if name in left and _leaves_one(cut, cuts.values(), team):
+            still = {one.name for one in targets_of(plays(f"without {name}"), AuditConfig())}
+            left &= still
+            cuts = {other: one for other, one in cuts.items() if other in still} | {name: cut}
+            found.append(named(frozenset(cuts.values())))
+    larger = [part for part in worst if part["kind"] != "edge"]
+    alone = [named(frozenset({cut_of(part)})) for part in larger]
+    chosen = list(dict.fromkeys([*found, *alone]))[: MOST - 2]
+    rules = [Proposal(name=AGREED, stop="agreed")]
+    if chosen:
+        smallest = chosen[0]
+        name = f"{smallest.name}, {AGREED}"
+        rules.append(Proposal(name=name, without=smallest.without, stop="agreed"))
+    return chosen + (rules if team.stop is None and _several_answer(plays(BASE)) else [])
 
 
 def cut_of(part: Mapping[str, Any]) -> Cut:
@@ -79,13 +84,7 @@ def _mean(part: Mapping[str, Any]) -> float:
     return float(part["value"]["mean"])
 
 
-def _covered(cut: Cut, cuts: Sequence[Cut]) -> bool:
-    """True if one of the cuts leaves nothing for this one to leave out."""
-    gone = {one.agent for one in cuts if one.reader is None and one.round is None}
-    return cut.agent in gone or cut.reader in gone
-
-
-def _leaves_one(cut: Cut, cuts: Sequence[Cut], team: TeamConfig) -> bool:
+def _leaves_one(cut: Cut, cuts: Iterable[Cut], team: TeamConfig) -> bool:
     """True if a role of several agents keeps one of them."""
     if cut.agent is None or cut.reader is not None:
         return True

@@ -69,7 +69,7 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
         raise ConfigError(f"`{folder}` holds no audit of a team: run `tacit audit` first")
     audit, base = run.read_json(FILE), list(run.episodes(BASE))
     trained = _weights(audit)
-    known = proposals_of(audit["parts"], config.team, base)
+    known = proposals_of(audit["parts"], config.team, lambda name: list(run.episodes(name)))
     if not (known or rivals):
         raise ConfigError("the audit speaks for no smaller team: every part that it found helps")
     used = {episode.task_id for episode in base}
