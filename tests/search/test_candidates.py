@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tacit.config import Config, TeamConfig
+from tacit.config import Config, Cut, TeamConfig
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
 from tacit.search.candidates import (
@@ -78,6 +78,12 @@ def test_a_team_of_the_config_that_cannot_be_played_is_an_error_and_no_candidate
             "debate ×2, 2 rounds, + collaborator",
         ),
         (team("solo", actor={"model": "org/name"}), "solo, actor=org-name"),
+        (
+            team("debate", debater={"count": 2}).model_copy(
+                update={"without": [Cut(agent="debater 1", reader="debater 2")], "stop": "agreed"}
+            ),
+            "debate ×2, 2 rounds, − debater 1 to debater 2, stop agreed",
+        ),
     ],
 )
 def test_names_say_what_a_team_is(one: TeamConfig, title: str) -> None:
@@ -103,6 +109,15 @@ def test_each_kind_of_edit() -> None:
     assert [*edits("shape", debate, config)] == ["shape full → sparse", "shape full → centralised"]
     assert [*edits("count", debate, config)] == ["debater ×3 → ×2", "debater ×3 → ×4"]
     fewest = team("debate", debater={"count": 2})
+    deaf = edits("edge", fewest, config)
+    assert [*deaf] == [
+        "− debater 1 to debater 2", "− debater 2 to debater 1", "talk ends where answers agree",
+    ]  # fmt: skip
+    less = deaf["− debater 1 to debater 2"]
+    assert less.without == [Cut(agent="debater 1", reader="debater 2")]
+    assert edits("edge", less, config)["+ debater 1 to debater 2"] == fewest
+    assert deaf["talk ends where answers agree"].stop == "agreed"
+    assert not edits("edge", team("solo", actor={}), config)
     assert [*edits("count", fewest, config)] == ["debater ×2 → ×3"], "a debate needs two"
     helped = edits("role", debate, config)["+ collaborator"]
     assert helped.agents["collaborator"].max_tokens == 80

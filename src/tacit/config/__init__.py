@@ -421,7 +421,7 @@ class SearchConfig(Section):
 
     start: Literal["own", "shipped"] = "shipped"
     """First candidates: `team` and `teams`, or also the shipped topologies, filled from those."""
-    edits: list[Literal["role", "rounds", "shape", "count", "model", "topology"]] = [
+    edits: list[Literal["role", "rounds", "shape", "edge", "count", "model", "topology"]] = [
         "role",
         "rounds",
         "shape",

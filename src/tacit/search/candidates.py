@@ -192,6 +192,8 @@ def title_of(team: TeamConfig, usual: str) -> str:
             parts.append(str(value))
     parts += [f"+ {name}" for name in team.agents if name in roles and roles[name].optional]
     parts += [f"{name}={a.model}" for name, a in team.agents.items() if a.model != usual]
+    parts += [f"− {cut}".replace("`", "") for cut in team.without]
+    parts += [f"stop {team.stop}"] if team.stop else []
     title = ", ".join(parts).replace("/", "-").replace("\\", "-").replace("\0", "")
     return title[:LONGEST].rstrip()
 

@@ -1,10 +1,10 @@
-"""One edit of a team: a role, a round, a shape, a number of agents, a model or a topology."""
+"""One edit of a team: a role, a round, who reads whom, how many, which model, which topology."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, get_args
 
-from tacit.config import AgentConfig, Config, TeamConfig
+from tacit.config import AgentConfig, Config, Cut, TeamConfig
 from tacit.engine.base import derive_seed
 from tacit.search.candidates import (
     COUNTED,
@@ -16,7 +16,7 @@ from tacit.search.candidates import (
     options_of,
     parameters,
 )
-from tacit.team.roster import find_topology
+from tacit.team.roster import agent_names, find_topology
 from tacit.team.topologies import TOPOLOGIES
 
 Edit = tuple[str, TeamConfig]
@@ -61,6 +61,21 @@ def shape(team: TeamConfig, config: Config) -> Iterator[Edit]:
                 yield f"{name} {now} → {word}", _with_option(team, name, word)
 
 
+def edge(team: TeamConfig, config: Config) -> Iterator[Edit]:
+    """One of several alike reads another no longer, or again; or talk ends where they agree."""
+    names = [agent_names(role, agent.count) for role, agent in team.agents.items()]
+    for agent, reader in (pair for alike in names for pair in permutations(alike, 2)):
+        cut = Cut(agent=agent, reader=reader)
+        rest = [one for one in team.without if one != cut]
+        if len(rest) < len(team.without):
+            yield f"+ {agent} to {reader}", team.model_copy(update={"without": rest})
+        else:
+            less = {"without": [*team.without, cut]}
+            yield f"− {agent} to {reader}", team.model_copy(update=less)
+    if team.stop is None and any(len(alike) > 1 for alike in names):
+        yield "talk ends where answers agree", team.model_copy(update={"stop": "agreed"})
+
+
 def count(team: TeamConfig, config: Config) -> Iterator[Edit]:
     """One agent more or fewer, where the topology takes several."""
     known = find_topology(team.topology).roles
@@ -95,6 +110,7 @@ EDITS: dict[str, Callable[[TeamConfig, Config], Iterator[Edit]]] = {
     "role": roles,
     "rounds": rounds,
     "shape": shape,
+    "edge": edge,
     "count": count,
     "model": model,
     "topology": topology,
