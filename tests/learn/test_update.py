@@ -158,6 +158,7 @@ def test_the_gradient_is_clipped_and_its_norm_told_from_before() -> None:
     ("schedule", "expected"),
     [
         ("constant", [0.5, 1.0, 1.0, 1.0]),
+        ("late", [0.5, 1.0, 1.0, 0.75]),
         ("linear", [0.5, 0.75, 0.5, 0.25]),
         ("cosine", [0.5, 0.5 * (1 + math.cos(math.pi / 4)), 0.5, 0.5 * (1 - math.sqrt(0.5))]),
     ],

@@ -366,7 +366,7 @@ class OptimizerConfig(Section):
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: NonNegativeFloat = 0.0
     warmup_steps: NonNegativeInt = 5
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Literal["constant", "late", "linear", "cosine"] = "constant"
     clip_norm: PositiveFloat = 1.0
 
 

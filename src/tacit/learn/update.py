@@ -150,6 +150,7 @@ class Updater:
         done = min(1.0, self.taken / max(1, train.steps * train.updates))
         shapes = {
             "constant": 1.0,
+            "late": min(1.0, 3.0 * (1.0 - done)),
             "linear": 1.0 - done,
             "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
         }
