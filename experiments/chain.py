@@ -62,17 +62,21 @@ def chosen_lines(run: Path) -> dict[str, float]:
 
 
 def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> None:
-    """Train; whoever is out of time is told to save and end."""
-    command = [sys.executable, "-m", "tacit", "train", recipe, *overrides, "--out", str(run)]
+    """Train; whoever is out of time is told to save, and ends with the steps it has."""
+    tacit = [sys.executable, "-m", "tacit", "train"]
+    command = [*tacit, recipe, *overrides, "--out", str(run)]
     with subprocess.Popen(command) as process:
         try:
             process.wait(until)
+            return
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    if step := Checkpoints(run / "checkpoints").step("last"):
+        subprocess.run([*tacit, str(run), f"train.steps={step}"], check=False)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -82,6 +82,10 @@ async def test_a_run_stops_and_saves_when_its_folder_says_so(tmp_path: Path) -> 
     assert run.read_json("checkpoints/last.json")["step"] == result["steps"]
     assert not (run.path / "summary.json").exists(), "it has not ended"
     assert list((run.path / "asked").iterdir()) == []
+    ended = await run_training(tiny_config(train={**train, "steps": result["steps"]}), run.path)
+    assert ended["steps"] == result["steps"] and (run.path / "summary.json").exists()
+    last = run.path / "evals" / f"eval-{result['steps']:06d}.json"
+    assert last.exists(), "a run that is to end where it stopped is evaluated there"
 
 
 def history(run: Path) -> list[dict[str, Any]]:

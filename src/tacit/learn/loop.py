@@ -115,7 +115,7 @@ class Trainer:
         if not resumed:
             await self._evaluate()
             self._save()
-        elif self.state.owed:
+        elif self.state.owed or self._shortened():
             await self._evaluate_or_owe()
             self._save()
         try:
@@ -125,6 +125,11 @@ class Trainer:
         check_frozen(self.made.fingerprints, self.made.frozen)
         trackers.close()
         return self.state
+
+    def _shortened(self) -> bool:
+        """True if a stopped run is to end with the steps it has: the last is not evaluated yet."""
+        last = self.run.path / "evals" / f"eval-{self.state.step:06d}.json"
+        return self.state.step == self.made.config.train.steps and not last.exists()
 
     async def _steps(self) -> None:
         while self.state.step < self.made.config.train.steps and not self.state.stopped:
