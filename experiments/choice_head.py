@@ -1,0 +1,175 @@
+"""A head for the choice to speak, beside the choice that a run learned with its own weights.
+
+    python -m experiments.choice_head RUN --test FOLDER --out FILE
+
+Ridge regression on the frozen base's hidden state at the end of the prompt, fitted to what speaking
+gained in the training episodes that the run itself learned from (`train.save_episodes: true`). Its
+strength and the line from which it speaks are chosen on the run's validation tasks, as the line of
+the run's own choice is; both are judged on the test plays in FOLDER.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
+
+from experiments.keep import dump
+from experiments.records import auc
+from tacit import Episode
+from tacit.engine.load import load_model
+from tacit.run.folder import RunFolder
+
+Array = NDArray[np.float64]
+Ids = tuple[int, ...]
+STRENGTHS = [10.0**n for n in range(-1, 6)]
+TOGETHER = 32
+"""Prompts in one forward pass."""
+SPOKEN, SILENT = "made to speak", "without helpers"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The choices of one evaluation: prompts, and whether the agent was needed."""
+
+    tasks: list[str]
+    prompts: list[Ids]
+    needed: NDArray[np.bool_]
+    log_silence: Array
+
+
+def told(episodes: Iterable[Episode]) -> Told:
+    rows = [
+        (one.task_id, call.prompt_ids, one.needed[call.agent], call.silence_logprob)
+        for one in episodes
+        for call in one.calls
+        if call.agent in one.needed and call.silence_logprob is not None
+    ]
+    tasks, prompts, needed, log_p = zip(*rows, strict=True)
+    return Told(list(tasks), list(prompts), np.array(needed), np.array(log_p))
+
+
+def gains(run: Path) -> tuple[list[Ids], Array]:
+    """Each prompt of the training, in order, and what speaking there gained over silence."""
+    found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    played = (run / "episodes" / "train.jsonl").read_text(encoding="utf-8")
+    for line in played.splitlines():
+        one = json.loads(line)
+        if one.get("task_if_silent") is not None:
+            found[one["step"], one["task_id"]].append(one)
+    prompts, gained = [], []
+    for plays in found.values():
+        calls = (call for call in plays[0]["calls"] if call["choice"] == "speak")
+        if call := next(calls, None):
+            spoken = np.mean([play["reward"]["total"] for play in plays])
+            prompts.append(tuple(call["prompt_ids"]))
+            gained.append(float(spoken) - plays[0]["task_if_silent"])
+    return prompts, np.array(gained)
+
+
+@torch.inference_mode()
+def hidden(module: Any, prompts: Sequence[Ids], layers: Sequence[int]) -> dict[int, Array]:
+    """The hidden state at the last token of each prompt, by layer."""
+    states = {layer: np.empty((len(prompts), module.config.hidden_size)) for layer in layers}
+    order = sorted(range(len(prompts)), key=lambda n: len(prompts[n]))
+    for part in (order[at : at + TOGETHER] for at in range(0, len(order), TOGETHER)):
+        rows = [torch.tensor(prompts[n], device=module.device) for n in part]
+        ends = torch.tensor([len(row) - 1 for row in rows])
+        ids = pad_sequence(rows, batch_first=True)  # on the right, where no token looks
+        seen = module(ids, output_hidden_states=True, logits_to_keep=1).hidden_states
+        for layer in layers:
+            last = seen[layer][torch.arange(len(part)), ends]
+            states[layer][part] = last.double().cpu().numpy()
+    return states
+
+
+def fitted(x_NF: Array, gain_N: Array, strength: float, *others: Array) -> list[Array]:
+    """What a ridge regression of the gain says of other states."""
+    middle, scale = x_NF.mean(axis=0), x_NF.std(axis=0) + 1e-6
+    x_NF = (x_NF - middle) / scale
+    kernel_NN = x_NF @ x_NF.T + strength * len(x_NF[0]) * np.eye(len(x_NF))
+    weights_F = x_NF.T @ np.linalg.solve(kernel_NN, gain_N - gain_N.mean())
+    return [(other - middle) / scale @ weights_F for other in others]
+
+
+def line_of(score: Array, needed: NDArray[np.bool_]) -> float:
+    """The score from which speaking best tells the needed from the others."""
+    lines = np.unique(score)
+    right = [(score[needed] >= x).mean() + (score[~needed] < x).mean() for x in lines]
+    return float(lines[int(np.argmax(right))])
+
+
+def judged(score: Array, line: float, test: Told, right: dict[str, dict[str, bool]]) -> Any:
+    """How well a score tells the needed, and what the team gets right if it decides."""
+    speaks = score >= line
+    plays = [
+        right[SPOKEN if one else SILENT][task] for task, one in zip(test.tasks, speaks, strict=True)
+    ]
+    return {
+        "auc": round(auc(score[test.needed], score[~test.needed]), 4),
+        "silent_free": round(float((~speaks[~test.needed]).mean()), 4),
+        "silent_needed": round(float((~speaks[test.needed]).mean()), 4),
+        "accuracy": round(float(np.mean(plays)), 4),
+    }
+
+
+def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
+    folder, config = RunFolder.existing(run)
+    played = RunFolder(test)
+    base = load_model(model or next(iter(config.models.values())).path)
+    count = base.module.config.num_hidden_layers
+    layers = sorted({max(1, count * n // 4) for n in (1, 2, 3, 4)})
+    prompts, gained = gains(run)
+    best = json.loads((run / "checkpoints" / "best.json").read_text())["step"]
+    check, final = told(folder.episodes(f"eval-{best:06d}")), told(played.episodes("trained"))
+    right = {
+        name: {
+            one.task_id: bool(one.grade and one.grade.right)
+            for one in played.episodes(f"trained {name}")
+        }
+        for name in (SPOKEN, SILENT)
+    }
+    own = line_of(-check.log_silence, check.needed)
+    found: dict[str, Any] = {"own": judged(-final.log_silence, own, final, right)}
+    train, valid, tests = (
+        hidden(base.module, ids, layers) for ids in (prompts, check.prompts, final.prompts)
+    )
+    for size in [n for n in (300, 600, 1200, 2400, 4800) if n < len(prompts)] + [len(prompts)]:
+        for layer in layers:
+            heads = []
+            for strength in STRENGTHS:
+                x = train[layer][:size]
+                on_check, score = fitted(x, gained[:size], strength, valid[layer], tests[layer])
+                told_apart = auc(on_check[check.needed], on_check[~check.needed])
+                line = line_of(on_check, check.needed)
+                heads.append((told_apart, judged(score, line, final, right)))
+            found[f"layer {layer}, {size} tasks"] = max(heads, key=lambda head: head[0])[1]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.choice_head",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--test", type=Path, required=True, help="plays with the trained weights")
+    parser.add_argument("--model", help="where the base is, if not where the config says")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    found = compared(args.run, args.test, args.model)
+    args.out.write_text(dump(found) + "\n", encoding="utf-8")
+    for name, numbers in found.items():
+        print(name, numbers)
+
+
+if __name__ == "__main__":
+    main()
