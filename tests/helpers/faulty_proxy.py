@@ -41,6 +41,8 @@ class FaultyProxy:
         self._target = urlsplit(upstream)
         self._faults = faults
         self._draw = random.Random(seed)
+        self._serving: set[asyncio.Task[None] | None] = set()
+        """Keeps tasks from the garbage collector: after a client has hung up, nothing else does."""
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -83,6 +85,8 @@ class FaultyProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request a connection keeps it simple: clients are told that it closes."""
+        me = asyncio.current_task()
+        self._serving.add(me)
         try:
             head, body = await _message(reader)
             fault = self._fault()
@@ -94,6 +98,7 @@ class FaultyProxy:
             writer.transport.abort()  # closing would wait for what nobody reads any more
         finally:
             writer.close()
+            self._serving.discard(me)
 
     async def _answer(
         self, fault: str | None, head: bytes, body: bytes, writer: asyncio.StreamWriter
