@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
-from tacit.types import Task
 from tests.helpers.commands import tacit_
 from tests.helpers.model_server import ModelServer, model_server
 
-PROGRAM = f"{__name__}:solve"
-ROOT = str(Path(__file__).parents[2])
+PROGRAM = "app:solve"
+APP = '''
+"""A planner that knows the sum, a cheerleader who does not, and a solver who trusts both."""
+
+from openai import OpenAI
 
 
-def solve(base_url: str, task: Task) -> str:
-    """A planner that knows the sum, a cheerleader who does not, and a solver who trusts both."""
+def solve(base_url, task):
     with OpenAI(base_url=base_url, api_key="sk-secret-of-the-app") as client:
 
-        def ask(agent: str, *heard: str) -> str:
-            messages: Any = [
+        def ask(agent, *heard):
+            messages = [
                 {"role": "system", "content": f"You are the {agent}."},
-                {"role": "user", "content": "\n".join(filter(None, heard))},
+                {"role": "user", "content": "\\n".join(filter(None, heard))},
             ]
             reply = client.chat.completions.create(model="m", messages=messages)
             return reply.choices[0].message.content or ""
@@ -31,6 +31,7 @@ def solve(base_url: str, task: Task) -> str:
         plan = ask("planner", task.question)
         cheer = ask("cheerleader", task.question, plan)
         return ask("solver", task.question, plan, cheer)
+'''
 
 
 def models(path: str, body: Any) -> str:
@@ -52,9 +53,10 @@ def server() -> Iterator[ModelServer]:
 def recorded(tmp_path: Path, server: ModelServer) -> Path:
     rows = [{"id": f"sum/{n}", "question": f"Question {n}?", "answer": "42"} for n in range(6)]
     (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "app.py").write_text(APP)
     done = tacit_(
         tmp_path, "record", "--to", server.url, "--out", "rec", "--port", "0", "--program", PROGRAM,
-        "--tasks", "tasks.jsonl", PYTHONPATH=ROOT,
+        "--tasks", "tasks.jsonl",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return tmp_path
@@ -79,7 +81,7 @@ def test_run_again_without_each_agent_it_says_who_is_worth_what(
 ) -> None:
     server.forget()
     command = ("audit", "rec", "--program", PROGRAM, "--tasks", "tasks.jsonl")
-    done = tacit_(recorded, *command, PYTHONPATH=ROOT)
+    done = tacit_(recorded, *command)
     assert done.returncode == 0, done.stderr
     result = json.loads((recorded / "rec" / "audit.json").read_text())
     worth = {part["name"]: part["value"]["mean"] for part in result["parts"]}
@@ -89,7 +91,7 @@ def test_run_again_without_each_agent_it_says_who_is_worth_what(
     helped = [one for one in result["messages"] if one["value"] > 0]
     assert helped and all(one["agent"] == "planner" for one in helped)
     before = len(server.asked)
-    again = tacit_(recorded, *command, PYTHONPATH=ROOT)
+    again = tacit_(recorded, *command)
     assert again.returncode == 0 and len(server.asked) - before <= 4 * len(result["messages"]) * 2
     page = tacit_(recorded, "report", "rec")
     assert page.returncode == 0 and (recorded / "rec" / "report.html").exists(), page.stderr
