@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 from dataclasses import astuple, dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -255,6 +256,7 @@ def page(records: Records, name: str, names: list[str]) -> str:
     return "\n".join(parts)
 
 
+@cache
 def _abouts() -> dict[str, str]:
     return dict(yaml.safe_load((FOLDER / "about.yaml").read_text(encoding="utf-8")))
 
