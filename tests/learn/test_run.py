@@ -162,11 +162,10 @@ def test_told_to_end_it_saves_says_so_and_goes_on_to_the_same_result(
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_told_to_end_while_it_learns_it_first_finishes_that(
-    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, whole: Path, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(train={"steps": 3, "checkpoint_every": 100})
-    await run_training(config, tmp_path / "whole")
-    run, changing = tmp_path / "told", Learners.changing
+    config = tiny_config(train={"checkpoint_every": 100})
+    changing = Learners.changing
 
     @asynccontextmanager
     async def told(learners: Learners) -> AsyncIterator[None]:
@@ -179,12 +178,12 @@ async def test_told_to_end_while_it_learns_it_first_finishes_that(
 
     with monkeypatch.context() as patch:
         patch.setattr(Learners, "changing", told)
-        training = asyncio.create_task(run_training(config, run))
+        training = asyncio.create_task(run_training(config, tmp_path))
         with pytest.raises(asyncio.CancelledError):
             await training
-    assert Checkpoints(run / "checkpoints").step("last") == 1
-    await run_training(config, run)
-    assert metrics(run) == metrics(tmp_path / "whole")
+    assert Checkpoints(tmp_path / "checkpoints").step("last") == 1
+    await run_training(config, tmp_path)
+    assert metrics(tmp_path) == metrics(whole)
 
 
 async def test_told_to_end_in_its_last_evaluation_it_saves_and_makes_it_up(

@@ -5,6 +5,7 @@ their own text alone, so that everything else is as in any run.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,36 @@ async def trained(config: Config, folder: Path, *pauses: int) -> list[Episode]:
     return [episode for episode in run.episodes("train") if episode.grade]
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A run that nobody paused, and the rows that it learnt from."""
+
+    folder: Path
+    episodes: list[Episode]
+    learnt: list[Row]
+
+
+_WHOLE: dict[str, Whole] = {}
+
+
+async def whole(exploration: str, factory: pytest.TempPathFactory) -> Whole:
+    """Trained once, by the first test that needs it."""
+    if exploration not in _WHOLE:
+        learnt: list[Row] = []
+        update = Updater.update
+
+        def watched(self: Updater, rows: Sequence[Row], *more: Any, **named: Any) -> Any:
+            learnt.extend(rows)
+            return update(self, rows, *more, **named)
+
+        folder = factory.mktemp(exploration)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Updater, "update", watched)
+            episodes = await trained(config(exploration), folder)
+        _WHOLE[exploration] = Whole(folder, episodes, learnt)
+    return _WHOLE[exploration]
+
+
 def messages(episode: Episode) -> Iterator[list[Call]]:
     """The hinter's calls, those of one message together."""
     one: list[Call] = []
@@ -71,20 +102,12 @@ def messages(episode: Episode) -> Iterator[list[Call]]:
 
 @pytest.mark.parametrize("exploration", ["arms", "floor", "none"])
 async def test_rows_hold_what_was_sampled_and_prompts_what_was_observed(
-    exploration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exploration: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    learnt: list[Row] = []
-    update = Updater.update
-
-    def watched(self: Updater, rows: Sequence[Row], *more: Any, **named: Any) -> Any:
-        learnt.extend(rows)
-        return update(self, rows, *more, **named)
-
-    monkeypatch.setattr(Updater, "update", watched)
-    episodes = await trained(config(exploration), tmp_path)
-    several = [calls for episode in episodes for calls in messages(episode) if len(calls) > 1]
+    run = await whole(exploration, tmp_path_factory)
+    several = [calls for episode in run.episodes for calls in messages(episode) if len(calls) > 1]
     assert several, "no message of the test was taken for a call"
-    spoken = {(row.prompt_ids, row.output_ids) for row in learnt}
+    spoken = {(row.prompt_ids, row.output_ids) for row in run.learnt}
     for calls in several:
         for before, after in pairwise(calls):
             begun = before.prompt_ids + before.output_ids
@@ -93,19 +116,23 @@ async def test_rows_hold_what_was_sampled_and_prompts_what_was_observed(
             assert after.choice is Choice.FREE and after.silence_logprob is None
         assert calls[0].silence_logprob is not None and not calls[0].is_turn
         assert {(call.prompt_ids, call.output_ids) for call in calls} <= spoken
-    sampled = {(c.prompt_ids, c.output_ids) for e in episodes for c in e.calls if c.policy}
+    sampled = {(c.prompt_ids, c.output_ids) for e in run.episodes for c in e.calls if c.policy}
     assert spoken <= sampled, "nothing but sampled ids is learnt from"
 
 
-async def test_observations_count_against_the_budget(tmp_path: Path) -> None:
-    episodes = await trained(config(), tmp_path)
-    told = [episode for episode in episodes if episode.usage.observed]
+async def test_observations_count_against_the_budget(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    run = await whole("arms", tmp_path_factory)
+    told = [episode for episode in run.episodes if episode.usage.observed]
     assert told and all(e.usage.spent == e.usage.generated + e.usage.observed for e in told)
-    assert '"observed/hinter"' in (tmp_path / "metrics.jsonl").read_text()
+    assert '"observed/hinter"' in (run.folder / "metrics.jsonl").read_text()
 
 
-async def test_paused_and_gone_on_it_is_the_run_that_was_never_paused(tmp_path: Path) -> None:
-    for name, pauses in (("whole", ()), ("paused", (1, 2))):
-        await trained(config(), tmp_path / name, *pauses)
-    whole, paused = (tmp_path / name / "metrics.jsonl" for name in ("whole", "paused"))
-    assert whole.read_bytes() == paused.read_bytes()
+async def test_paused_and_gone_on_it_is_the_run_that_was_never_paused(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = await whole("arms", tmp_path_factory)
+    await trained(config(), tmp_path, 1, 2)
+    paused, never = (folder / "metrics.jsonl" for folder in (tmp_path, run.folder))
+    assert paused.read_bytes() == never.read_bytes()
