@@ -10,7 +10,7 @@ import torch
 from tacit.cli.training import run_training
 from tacit.config.file import load_config
 
-STEPS = 24
+STEPS = 20
 
 
 @pytest.fixture(autouse=True)

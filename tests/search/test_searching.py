@@ -258,7 +258,7 @@ async def test_the_winner_is_as_good_as_the_best_of_all_at_half_the_cost_and_tra
 ) -> None:
     """The recipe in small. All topologies are played here only to see what was missed."""
     smaller = ["search.first=4", "search.newcomers=1", "search.tokens=120000"]
-    steps = ["train.steps=10", "train.tasks_per_step=8", "train.evaluate_every=0"]
+    steps = ["train.steps=8", "train.tasks_per_step=8", "train.evaluate_every=0"]
     config = load_config("pocket-search", [*smaller, *steps, "tasks.limit=24"])
     result = await run_search(config, tmp_path / "run")
     assert result["spend"]["search"] <= min(120_000, 0.5 * result["spend"]["first_pool"])
