@@ -123,7 +123,9 @@ def judged(score: Array, line: float, test: Told, right: dict[str, dict[str, boo
 def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
     folder, config = RunFolder.existing(run)
     played = RunFolder(test)
-    base = load_model(model or next(iter(config.models.values())).path)
+    assert config.team is not None
+    speaker = next(agent for agent in config.team.agents.values() if agent.trained)
+    base = load_model(model or config.model_named(speaker.model).path)
     count = base.module.config.num_hidden_layers
     layers = sorted({max(1, count * n // 4) for n in (1, 2, 3, 4)})
     prompts, gained = gains(run)
