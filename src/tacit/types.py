@@ -246,7 +246,8 @@ class Grade:
 class Episode:
     """One play of one task. A failed one has `error` and no grade, and never counts as wrong.
 
-    One with `error` and a grade is wrong: the team's own messages overflowed a prompt.
+    One with `error` and a grade is wrong: the team's own messages overflowed a prompt, or an app
+    broke without the agent that was left out.
     """
 
     task_id: str

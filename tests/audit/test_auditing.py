@@ -158,7 +158,7 @@ async def test_a_part_that_cannot_be_left_out_is_named_and_the_rest_goes_on(
     audit.say = said.append
     await audit.run()
     assert "cheer" in audit.worth and "planner" not in audit.worth
-    assert said[0].startswith("planner cannot be left out: no episode succeeded")
+    assert said[0].startswith("planner is not valued: no episode succeeded")
 
 
 async def test_what_was_paid_for_is_shown_when_the_cap_is_reached(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ again on the tasks it was recorded with, and whatever that agent is asked is ans
 or with a neutral sentence. Calls before that point are answered from the recording.
 """
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,23 @@ from tacit.audit.auditing import FILE, PROBE, Again, Audit, estimate, once
 from tacit.audit.worth import Pair
 from tacit.config import Config, Cut
 from tacit.economy.ledger import PriceTable, load_prices
-from tacit.errors import ConfigError, GradingError
+from tacit.errors import ConfigError, EngineError, GradingError, RunError, SpendCap
+from tacit.external.program import find_program
 from tacit.external.reading import Recording, read_recording
-from tacit.external.replay import Change, Mute, Replays, replaying
+from tacit.external.replay import Change, Mute, Replayed, Replays, replaying
 from tacit.grading import grade
+from tacit.rollout.play import play_each
 from tacit.run.folder import RunFolder
 from tacit.tasks import load_tasks
 from tacit.traffic.audit_traffic import audit_traffic
 from tacit.traffic.spans import load_spans
-from tacit.types import Episode, Task
+from tacit.types import Episode, Grade, Task
 
-AT_ONCE = 8
-"""Runs of the app side by side."""
+MISSED = (
+    "the app did not ask it again, or with a system prompt that is not the recorded one: keep what "
+    "changes, such as the date, out of system prompts, or name agents by the header "
+    "`x-tacit-role`, and record the app again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ class AppPlayer:
     recorded: Mapping[str, Episode]
     """Task id → its recorded episode; `task_id` there is the episode's own name."""
     listen: Callable[[str, int], Callable[[Episode], None]]
-    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    at_once: int = 8
 
     async def play(
         self,
@@ -78,16 +82,22 @@ class AppPlayer:
         for one in have.values():
             heard(one)
 
-        async def once(task: Task) -> None:
-            episode = await self._run(task, Mute(str(cut.agent), self.instead))
+        def keep(episode: Episode) -> None:
             self.run.append_episode(name, episode)
-            have[task.id] = episode
+            have[episode.task_id] = episode
             heard(episode)
 
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                if task.id not in have:
-                    group.create_task(once(task))
+        left = [task for task in tasks if task.id not in have]
+        try:
+            await self._play(left, Mute(str(cut.agent), self.instead), keep, len(have))
+        except SpendCap:
+            raise
+        except RunError as error:
+            if MISSED in str(error):  # which is of this agent; all else would hit the others too
+                raise
+            raise EngineError(
+                f"{error}; what was played is kept, and the same command goes on"
+            ) from None
         return [have[task.id] for task in tasks]
 
     async def again(
@@ -96,8 +106,7 @@ class AppPlayer:
         """Without the message only: with it, the recording is all there is."""
 
         async def play() -> list[Pair]:
-            change = Change(call, self.instead)
-            plays = await asyncio.gather(*(self._run(task, change) for _ in range(times)))
+            plays = await self._play([task] * times, Change(call, self.instead), succeeded=1)
             return [(episode, one) for one in plays]
 
         return await once(self.run, f"{task.id} {call} {times} {self._how()}", play)
@@ -108,12 +117,30 @@ class AppPlayer:
         how = json.dumps([self.program, self.instead, self.to, names])
         return hashlib.blake2b(how.encode(), digest_size=4).hexdigest()
 
+    async def _play(
+        self,
+        tasks: Sequence[Task],
+        change: Change | Mute,
+        keep: Callable[[Episode], None] | None = None,
+        succeeded: int = 0,
+    ) -> list[Episode]:
+        async def play(task: Task) -> Episode:
+            return await self._run(task, change)
+
+        return await play_each(tasks, play, self.at_once, keep, succeeded)
+
     async def _run(self, task: Task, change: Change | Mute) -> Episode:
-        name = self.recorded[task.id].task_id
-        async with self._places:
-            played = await self.replays.run(self.program, task, name, change)
+        """An app that breaks without what it was asked to do without has failed the task."""
+        whole = self.recorded[task.id]
+        played = await self.replays.run(self.program, task, whole.task_id, change)
         graded, error = None, played.error
-        if error is None:
+        if played.server_failure:
+            error = f"the server failed: {played.server_failure}"
+        elif error:
+            graded = Grade(reward=0.0, right=False) if played.changed else None
+        elif self._missed(whole, played, change):
+            error = MISSED
+        else:
             try:
                 graded = await grade(task, played.answer)
             except GradingError as failure:
@@ -127,6 +154,14 @@ class AppPlayer:
             grade=graded,
             error=error,
         )
+
+    def _missed(self, whole: Episode, played: Replayed, change: Change | Mute) -> bool:
+        """Not where the agent was not asked when the app was recorded either."""
+        if played.changed or isinstance(change, Change):
+            return not played.changed
+        recorded = (call for one in self.replays.recording.episodes for call in one.calls)
+        strangers = {call.agent for call in played.calls} - {call.agent for call in recorded}
+        return bool(strangers) or any(call.agent == change.agent for call in whole.calls)
 
 
 def _free(episode: Episode, task: Task) -> Episode:
@@ -158,6 +193,7 @@ async def audit_recording(
         before = run.read_json(FILE) if (folder / FILE).exists() else {}
         result = before | result
     else:
+        find_program(options.program)
         tasks, episodes = _graded(recording, options)
         every = len(tasks)
         async with replaying(folder, to=options.to, key=options.key) as replays:
@@ -183,7 +219,8 @@ async def audit_recording(
             await audit.run()
             if dry:
                 return estimate(audit, every)
-            result |= audit.to_json(await audit.telling())
+            found = audit.to_json(await audit.telling())
+            result |= found | {"notes": [*result["notes"], *found["notes"]]}
     run.write_json(FILE, result)
     return result | {"folder": str(folder)}
 

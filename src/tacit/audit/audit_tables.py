@@ -40,7 +40,7 @@ def audit_tables(result: Mapping[str, Any], *, details: bool = False) -> Iterato
 
 def worth_table(result: Mapping[str, Any]) -> Grid:
     rows: list[list[str] | str] = []
-    money = result["currency"]
+    money, failed = result["currency"], any(part["failed"] for part in result["parts"])
     for part in result["parts"]:
         value = part["value"]
         row = [
@@ -53,8 +53,10 @@ def worth_table(result: Mapping[str, Any]) -> Grid:
             f"{part['read']:.0f}",
             str(part["tasks"]),
         ]
+        row += [str(part["failed"])] if failed else []
         rows.append(row + ([f"{part['money']:.6f}"] if money else []))
     headers = ["part", "worth", "", "helped", "harmed", "costs\nsaid", "costs\nread", "tasks"]
+    headers += ["failed"] if failed else []
     reward = result["reward"]
     return Grid(
         headers + ([str(money)] if money else []),

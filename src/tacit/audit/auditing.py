@@ -5,7 +5,7 @@ depend on it, is taken from that play; the rest is asked anew. The first rung ha
 further one twice as many, and only parts whose place is still uncertain play on.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -85,6 +85,8 @@ class Audit:
     _rungs: list[int] = field(default_factory=lambda: [1])
     _left: set[str] = field(default_factory=set)
     """Parts that cannot be left out."""
+    _notes: list[str] = field(default_factory=list)
+    """Why parts are not valued."""
     _again: int = 0
     """Tokens of plays from single messages on."""
 
@@ -174,14 +176,15 @@ class Audit:
             pairs,
             confidence=self.confidence,
             prices=self.prices,
-            failed=sum(one.grade is None for one in plays),
+            failed=sum(one.error is not None for one in plays),
         )
 
     def _drop(self, target: Target, why: str = "") -> None:
         self.targets.remove(target)
         self._left.add(target.name)
         if why:
-            self.say(f"{target.name} cannot be left out: {why}")
+            self._notes.append(f"{target.name} is not valued: {why}")
+            self.say(self._notes[-1])
 
     def _over(self, going: Iterable[str], sizes: Mapping[str, int]) -> str | None:
         """Why the next rung would be too dear, by what the last ones cost; None if it is not."""
@@ -235,10 +238,23 @@ class Audit:
             "confidence": self.confidence,
             "parts": [asdict(one) | {"verdict": one.verdict(self.strict, margin)} for one in order],
             "messages": [one.to_json() for one in messages],
+            "notes": [*self._notes, *self._failures()],
             "spent": self.spent(),
             "equal": self.equal(),
             "ended": self.ended,
         }
+
+    def _failures(self) -> Iterator[str]:
+        for name, plays in self.without.items():
+            wrong = [one.error for one in plays if one.error and one.grade]
+            lost = [one.error for one in plays if not one.grade]
+            if wrong:
+                yield (
+                    f"without {name}, {len(wrong)} of {len(plays)} plays failed, which counts as "
+                    f"reward 0: {wrong[0]}"
+                )
+            if lost:
+                yield f"without {name}, {len(lost)} of {len(plays)} plays do not count: {lost[0]}"
 
     def equal(self) -> int:
         """About what it would have taken to play every part on as many tasks as the longest."""

@@ -35,7 +35,7 @@ class Worth:
     read: float
     money: float | None
     failed: int
-    """Plays without it that failed, which count nowhere else."""
+    """Plays without it that failed: with reward 0 if without it they could not go on."""
 
     @property
     def centre(self) -> float:

@@ -63,12 +63,19 @@ class Agents:
         """Those of starts that saw several."""
         self._names: dict[tuple[str, ...], str] = {}
         self._used: set[str] = {record.role for record in records if record.role}
+        self._before: dict[tuple[str, ...], str] = {}
+        """Those of the recording, in a copy."""
         for record in records:
             self.name(record)
 
     def copy(self) -> "Agents":
-        """For more calls, whose agents' names must not reach the others."""
+        """For calls of another run, whose agents' names must not reach the others.
+
+        A system prompt may hold the date: who is new there is taken for the only one in the
+        recording with the same model and the same first words, if there is one.
+        """
         other = Agents(())
+        other._before = self._names
         other._keys, other._names, other._used = self._keys, {**self._names}, {*self._used}
         return other
 
@@ -82,7 +89,9 @@ class Agents:
             known = model, system_of(record.path, record.request)
             wanted = name_in(known[1]) or model
         if known not in self._names:
-            self._names[known] = self._unused(wanted)
+            opening = _opening(*known)
+            alike = [name for one, name in self._before.items() if _opening(*one) == opening]
+            self._names[known] = alike[0] if len(alike) == 1 else self._unused(wanted)
         return self._names[known]
 
     def _unused(self, wanted: str) -> str:
@@ -92,6 +101,10 @@ class Agents:
             name = f"{wanted} {number}"
         self._used.add(name)
         return name
+
+
+def _opening(model: str, system: str = "") -> tuple[str, str]:
+    return model, name_in(system)
 
 
 def name_in(system: str) -> str:

@@ -25,7 +25,7 @@ from tacit.external.answers import local_reply, spoken
 from tacit.external.calls import CallLog, Record, record_of, without_keys
 from tacit.external.loopback_server import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
-from tacit.external.program import answer_of
+from tacit.external.program import answer_of, find_program
 from tacit.external.reading import Recording, about, calls_of, read_recording, speaks
 from tacit.external.wire_formats import GENERATING, parsed, said_of
 from tacit.registry import did_you_mean
@@ -86,6 +86,8 @@ class Replayed:
     """Real calls without a complete answer, which are not among `calls`."""
     uncounted: int
     """Real calls whose server told no usage, so that `spent` is too low."""
+    server_failure: str | None
+    """Why the server is to blame for this outcome: what the app failed after, or ended with."""
 
     def made(self, source: Source) -> tuple[Call, ...]:
         pairs = zip(self.calls, self.sources, strict=True)
@@ -119,13 +121,14 @@ class Replays:
         Without a change it only shows whether the app does the same again.
         """
         assert self.loopback is not None
+        find_program(program)
         session = _Session(self.recording, episode, change)
         name = secrets.token_urlsafe(16)
         self._sessions[name] = session
         answer, error = "", None
         try:
             answer = await answer_of(program, self.loopback.url(name), task, seconds)
-        except EngineError as failure:
+        except (ConfigError, EngineError) as failure:
             error = str(failure)
         finally:
             del self._sessions[name]
@@ -168,6 +171,8 @@ class _Session:
         self._keys: dict[str | None, str | None] = {}
         """This run's label of an API key → the recording's, as learned from equal requests."""
         self._done: list[tuple[Record, Source]] = []
+        self._under_way = 0
+        """Real calls that have not ended."""
 
     def answer(self, exchange: Exchange) -> Local | None:
         """The n-th equal request has the n-th recorded answer; None if there is none."""
@@ -181,6 +186,7 @@ class _Session:
             reply = spoken(exchange.path, asked, self._text)
             return local_reply(exchange.path, asked, reply, Source.CHANGED)
         if record is None:
+            self._under_way += 1
             return None
         return local_reply(record.path, asked, record.response, Source.RECORDED)
 
@@ -194,6 +200,7 @@ class _Session:
         source = Source(exchange.source or Source.REAL)
         record = record_of(exchange)
         record = replace(record, episode=self._episode, key=self._keys.get(record.key))
+        self._under_way -= source is Source.REAL
         self._done.append((record, source))
         return record if source is Source.REAL else None
 
@@ -214,7 +221,19 @@ class _Session:
             changed=any(source is Source.CHANGED for _, source in ordered),
             failed=sum(one.failed for one in real),
             uncounted=sum(said_of(one.path, one.response).usage is None for one in heard),
+            server_failure=self._server_failure([one for one, _ in ordered], error),
         )
+
+    def _server_failure(self, records: list[Record], error: str | None) -> str | None:
+        """A failed call that the app lived with, by another try or another model, is none."""
+        if self._under_way:
+            return "it had not answered when the app was over"
+        asked = [one for one in records if one.path in GENERATING]
+        failed = [one for one in (asked if error else asked[-1:]) if one.failed]
+        if not failed:
+            return None
+        one = failed[-1]
+        return one.error or f"status {one.status}, {json.dumps(one.response)[:200]}"
 
 
 def _identity(role: str | None, path: str, request: Any) -> str:

@@ -36,7 +36,7 @@ def audit_of(tree: Tree) -> Tree | None:
         "agents": _agents(traffic, parts, episodes),
         "edges": _edges(traffic, parts, episodes),
         "findings": [_finding(one) for one in trees_at(traffic, "findings")],
-        "notes": [_text(one) for one in _list(traffic.get("notes"))],
+        "notes": [_text(one) for of in (tree, traffic) for one in _list(of.get("notes"))],
     }
 
 
@@ -55,7 +55,7 @@ def without_texts(audit: Tree) -> Tree:
 
 
 def _part(tree: Tree) -> Tree:
-    numbers = ("helped", "harmed", "generated", "read", "money", "tasks")
+    numbers = ("helped", "harmed", "generated", "read", "money", "tasks", "failed")
     return {
         **{name: _text(tree.get(name)) for name in ("name", "kind", "verdict")},
         **{name: number(tree.get(name)) for name in numbers},

@@ -6,9 +6,10 @@ scored 0. A prompt that overflows because the team talked too much is a wrong an
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tacit.errors import (
     EngineError,
@@ -23,6 +24,8 @@ from tacit.grading import Grader, grade
 from tacit.team.roster import Roster
 from tacit.team.setting import Setting
 from tacit.types import Call, Episode, Grade, Task
+
+J = TypeVar("J")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,24 @@ async def play_all(
     succeeded: int = 0,
     cap: Cap = NO_CAP,
 ) -> list[Episode]:
+    """Play every job with the team, as `play_each` does."""
+
+    async def play(job: Job) -> Episode:
+        if roster.elsewhere:
+            return await roster.elsewhere(roster, job)
+        return await play_episode(roster, job, grader=grader)
+
+    return await play_each(jobs, play, concurrency, on_episode, succeeded, cap)
+
+
+async def play_each(
+    jobs: Iterable[J],
+    play: Callable[[J], Coroutine[Any, Any, Episode]],
+    concurrency: int,
+    on_episode: Callable[[Episode], None] | None = None,
+    succeeded: int = 0,
+    cap: Cap = NO_CAP,
+) -> list[Episode]:
     """Play every job, at most `concurrency` at once, and return episodes in the order of the jobs.
 
     Raises RunError if the first episodes all fail, unless some `succeeded` before. Raises SpendCap
@@ -124,7 +145,7 @@ async def play_all(
             number, job = queue.pop()
             under_way += 1
             # in its own task, so that the critical path of one episode never leaks into the next
-            episode = await asyncio.create_task(_play(roster, job, grader))
+            episode = await asyncio.create_task(play(job))
             done[number] = episode
             under_way -= 1
             free += cap.left() == at_first
@@ -142,12 +163,6 @@ async def play_all(
     if queue:
         raise SpendCap(str(cap.reached()))
     return [done[number] for number in sorted(done)]
-
-
-async def _play(roster: Roster, job: Job, grader: Grader) -> Episode:
-    if roster.elsewhere:
-        return await roster.elsewhere(roster, job)
-    return await play_episode(roster, job, grader=grader)
 
 
 @contextmanager

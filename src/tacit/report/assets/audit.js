@@ -142,6 +142,7 @@ function rankingPanel({ parts, confidence, currency }) {
     ["costs read", (part) => fixed(part.read)],
     currency && [`costs ${oneLine(currency)}`, (part) => money(part.money)],
     ["tasks", (part) => whole(part.tasks)],
+    parts.some((part) => part.failed) && ["failed", (part) => whole(part.failed ?? 0)],
   ];
   const rows = [...groupBy(parts, (part) => part.kind)].flatMap(([kind, some]) => [
     KINDS[kind] ?? oneLine(kind),

@@ -1,0 +1,183 @@
+"""Which runs of an app without an agent count, how they count, and what they may spend."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tacit.audit.apps import AppOptions, audit_recording
+from tacit.audit.audit_tables import audit_tables
+from tacit.cli.tables import out as console
+from tacit.config import Config
+from tacit.errors import ConfigError, EngineError
+from tacit.external.recording import RecordOptions, run_record
+from tacit.types import Task
+from tests.helpers.model_server import ModelServer, model_server
+
+HERE = __name__
+TASKS = 8
+STATE: dict[str, Any] = {}
+"""What changes by itself between two runs of the app: set by a test."""
+
+
+def asked(base_url: str, system: str, *heard: str) -> str:
+    messages = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": "\n".join(filter(None, heard))},
+    ]
+    body = {"model": "m", "messages": messages}
+    reply = httpx2.post(f"{base_url}/chat/completions", json=body, timeout=60.0, verify=False)
+    return str(reply.raise_for_status().json()["choices"][0]["message"]["content"] or "")
+
+
+def solve(base_url: str, task: Task) -> str:
+    """A planner that knows the sum and a cheerleader who does not; the solver trusts both."""
+    date = STATE.get("date", "")
+    plan = asked(base_url, f"{STATE.get('before', '')}You are the planner. {date}", task.question)
+    if STATE.get("fragile") and not plan:
+        raise ValueError("no plan")
+    if STATE.get("halves") and not plan and int(task.id[-1]) % 2:
+        raise ValueError("no plan")
+    cheer = asked(base_url, f"You are the cheerleader. {date}", task.question)
+    try:
+        return asked(base_url, f"You are the solver. {date}", task.question, plan, cheer)
+    except Exception:
+        if STATE.get("careless"):
+            return "I do not know."
+        raise
+
+
+def models(path: str, body: Any) -> str:
+    system, heard = (message["content"] for message in body["messages"])
+    if "planner" in system:
+        return "I have worked it out, and the sum is 42."
+    if "cheerleader" in system:
+        return "Thank you, that is great work from all of you!"
+    return r"\boxed{42}" if "the sum is 42" in heard else r"\boxed{0}"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ModelServer]:
+    """With a recording of the app in `rec`."""
+    STATE.clear()
+    rows = [{"id": f"sum/{n}", "question": f"Question {n}?", "answer": "42"} for n in range(TASKS)]
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with model_server(models) as found:
+        yield found
+    STATE.clear()
+
+
+async def record(folder: Path, to: str, tasks: str = "tasks.jsonl") -> None:
+    await run_record(
+        RecordOptions(
+            to=to, out=folder / "rec", host="127.0.0.1", port=0, key_env=None, pause=30.0,
+            program=f"{HERE}:solve", tasks=str(folder / tasks), split="test", limit=None,
+            at_once=4, quiet=True,
+        )
+    )  # fmt: skip
+
+
+async def audit(folder: Path, dry: bool = False, **config: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {"program": f"{HERE}:solve", "tasks": str(folder / "tasks.jsonl")}
+    options |= config.pop("options", {})
+    config = {"audit": {"messages": 0}} | config
+    said: list[str] = []
+    return await audit_recording(
+        folder / "rec", Config.model_validate(config), AppOptions(**options),
+        lambda name, total: lambda episode: None, said.append, dry,
+    )  # fmt: skip
+
+
+def worth(result: dict[str, Any]) -> dict[str, float]:
+    return {part["name"]: part["value"]["mean"] for part in result["parts"]}
+
+
+def printed(result: dict[str, Any]) -> str:
+    with console.capture() as caught:
+        for one in audit_tables(result):
+            console.print(one, soft_wrap=True)
+    return caught.get()
+
+
+async def test_an_agent_is_known_again_although_its_prompt_holds_the_date(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    STATE["date"] = "Today is 2026-11-17."
+    await record(tmp_path, server.url)
+    STATE["date"] = "Today is 2026-11-18."
+    assert worth(await audit(tmp_path)) == {"planner": 1.0, "cheerleader": 0.0}
+
+
+async def test_a_play_that_never_met_the_agent_is_none_without_it(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    STATE["before"] = "Today is Tuesday. "
+    await record(tmp_path, server.url)
+    STATE["before"] = "Today is Wednesday. "
+    result = await audit(tmp_path)
+    assert worth(result) == {"cheerleader": 0.0}, "nothing is said of the planner's worth"
+    (told,) = (note for note in result["notes"] if "is not valued" in note)
+    assert told.startswith("Today is Tuesday is not valued") and "x-tacit-role" in told
+    assert told in printed(result)
+
+
+async def test_an_app_that_breaks_without_an_agent_has_failed_the_task(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    STATE["fragile"] = True
+    await record(tmp_path, server.url)
+    result = await audit(tmp_path)
+    assert worth(result) == {"planner": 1.0, "cheerleader": 0.0}
+    planner, cheer = result["parts"]
+    assert (planner["tasks"], planner["failed"], cheer["failed"]) == (TASKS, TASKS, 0)
+    (told,) = result["notes"]
+    assert "without planner, 8 of 8 plays failed, which counts as reward 0" in told
+    assert "ValueError: no plan" in told and told in printed(result)
+
+
+async def test_plays_that_break_now_and_then_count_beside_the_others(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    STATE["halves"] = True
+    await record(tmp_path, server.url)
+    (planner, _) = (await audit(tmp_path))["parts"]
+    assert (planner["tasks"], planner["failed"], planner["value"]["mean"]) == (TASKS, 4, 1.0)
+
+
+@pytest.mark.parametrize("careless", [False, True])
+async def test_a_server_that_is_down_makes_no_agent_vital(
+    tmp_path: Path, server: ModelServer, careless: bool
+) -> None:
+    """Also where the app takes the error for an answer."""
+    STATE["careless"] = careless
+    await record(tmp_path, server.url)
+    with pytest.raises(EngineError, match=r"the server failed: .*the same command goes on"):
+        await audit(tmp_path, options={"to": "http://127.0.0.1:9/v1"})
+    assert not (tmp_path / "rec" / "audit.json").exists()
+
+
+async def test_an_app_that_breaks_before_it_meets_the_agent_says_nothing_of_the_agent(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    await record(tmp_path, server.url)
+    STATE["before"] = None
+    STATE["date"] = Broken()
+    with pytest.raises(EngineError, match="KeyError: 'DAY'"):
+        await audit(tmp_path)
+
+
+class Broken:
+    def __str__(self) -> str:
+        raise KeyError("DAY")
+
+
+@pytest.mark.parametrize("program", [f"{HERE}:sove", "no_such_app:solve", "solve"])
+async def test_a_program_that_is_not_there_is_one_sentence(
+    tmp_path: Path, server: ModelServer, program: str
+) -> None:
+    await record(tmp_path, server.url)
+    with pytest.raises(ConfigError, match="program"):
+        await audit(tmp_path, options={"program": program})
