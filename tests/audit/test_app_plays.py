@@ -9,10 +9,10 @@ import httpx2
 import pytest
 
 from tacit.audit.apps import AppOptions, audit_recording
-from tacit.audit.audit_tables import audit_tables
+from tacit.audit.audit_tables import audit_tables, estimate_lines
 from tacit.cli.tables import out as console
 from tacit.config import Config
-from tacit.errors import ConfigError, EngineError
+from tacit.errors import ConfigError, EngineError, SpendCap
 from tacit.external.recording import RecordOptions, run_record
 from tacit.types import Task
 from tests.helpers.model_server import ModelServer, model_server
@@ -181,3 +181,44 @@ async def test_a_program_that_is_not_there_is_one_sentence(
     await record(tmp_path, server.url)
     with pytest.raises(ConfigError, match="program"):
         await audit(tmp_path, options={"program": program})
+
+
+async def test_money_for_an_app_is_held_and_counted_although_plays_were_broken_off(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    await record(tmp_path, server.url)
+    prices = tmp_path / "prices.yaml"
+    million = "{input: 1000000, output: 1000000}"
+    prices.write_text(f"date: 2026-11-01\ncurrency: EUR\nmodels: {{m: {million}}}\n")
+    server.forget()
+    free = await audit(tmp_path, dry=True, prices=str(prices))
+    assert "cap" in free and free["cap"] is None
+    with pytest.raises(SpendCap, match="the spend cap is reached"):
+        await audit(tmp_path, prices=str(prices), spend_cap=1.0)
+    capped = await audit(tmp_path, dry=True, prices=str(prices), spend_cap=1e6)
+    assert "it stops at spend_cap=1e+06 EUR" in "".join(map(str, estimate_lines(capped)))
+    before = len(server.asked)
+    result = await audit(tmp_path, prices=str(prices), spend_cap=1e6)
+    receipts = (tmp_path / "rec" / "spend.jsonl").read_text().splitlines()
+    assert len(receipts) == len(server.asked) > before
+    assert result["spend"]["money"] == sum(sum(usage_in(line)) for line in receipts)
+
+
+def usage_in(line: str) -> tuple[int, int]:
+    usage = json.loads(line)["usage"]
+    return usage["prompt"], usage["generated"]
+
+
+@pytest.mark.parametrize("tokens", [200, 400, 900])
+async def test_tokens_for_an_app_are_held_although_its_recording_is_free(
+    tmp_path: Path, server: ModelServer, tokens: int
+) -> None:
+    await record(tmp_path, server.url)
+    server.forget()
+    try:
+        result = await audit(tmp_path, audit={"tokens": tokens, "messages": 5})
+    except ConfigError as error:
+        assert tokens == 200 and "audit.tokens is too little" in str(error)
+        return
+    said = (json.loads(reply)["usage"] for reply in server.replies)
+    assert result["spent"] == sum(one["total_tokens"] for one in said) <= tokens

@@ -79,8 +79,27 @@ async def test_an_audit_stops_before_it_spends_too_much(tmp_path: Path) -> None:
     assert held.spent() <= 6000 < free.spent()
     assert "audit.tokens=6,000" in held.ended and free.ended
     little = audit_of(tmp_path / "little", roster(), tasks_of(0, 256), tokens=10)
-    with pytest.raises(ConfigError, match=r"audit\.tokens=10 is too little"):
+    with pytest.raises(ConfigError, match=r"too little for one part: .*tokens=10 are spent"):
         await little.run()
+
+
+async def test_tokens_that_pay_for_the_first_rung_are_enough_for_it(tmp_path: Path) -> None:
+    """What a part takes is measured on few tasks, and what was played is not paid for again."""
+    rung = audit_of(tmp_path / "rung", roster(), tasks_of(0, 16), rounds=False, edges=False)
+    await rung.run()
+    tokens = int(1.05 * rung.spent())
+    held = audit_of(
+        tmp_path / "held", roster(), tasks_of(0, 64), rounds=False, edges=False, tokens=tokens
+    )
+    await held.run()
+    assert {one.tasks for one in held.worth.values()} == {16} and held.spent() <= tokens
+    few = audit_of(
+        tmp_path / "few", roster(), tasks_of(0, 64), rounds=False, edges=False, tokens=tokens // 5
+    )
+    await few.run()
+    assert few.spent() <= tokens // 5 and few.worth
+    missing = {one.name for one in few.targets} - few.worth.keys()
+    assert missing and all(name in few.to_json()["notes"][-1] for name in missing)
 
 
 async def test_a_second_start_plays_nothing_and_finds_the_same(tmp_path: Path) -> None:
@@ -124,6 +143,10 @@ async def test_messages_that_mattered_by_luck_are_not_shown(tmp_path: Path) -> N
     spent, asked = audit.spent(), next(counted)
     assert [one.value for one in await audit.telling()] == [one.value for one in sure]
     assert next(counted) == asked + 1 and audit.spent() == spent > before, "kept, and counted"
+    audit.settings = audit.settings.model_copy(update={"tokens": before + (spent - before) // 2})
+    some = await audit.telling()
+    assert len(some) < len(sure) and audit.spent() <= (audit.settings.tokens or 0)
+    assert "messages are not played on from" in audit.to_json()["notes"][-1]
 
 
 async def test_an_agent_that_must_answer_is_no_part(tmp_path: Path) -> None:

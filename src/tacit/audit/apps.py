@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from tacit.external.program import find_program
 from tacit.external.reading import Recording, read_recording
 from tacit.external.replay import Change, Mute, Replayed, Replays, replaying
 from tacit.grading import grade
-from tacit.rollout.play import play_each
+from tacit.rollout.play import NO_CAP, Cap, play_each
 from tacit.run.folder import RunFolder
+from tacit.run.spending import Spending
 from tacit.tasks import load_tasks
 from tacit.traffic.audit_traffic import audit_traffic
 from tacit.traffic.spans import load_spans
-from tacit.types import Episode, Grade, Task
+from tacit.types import Call, Episode, Grade, Receipt, Task
 
 MISSED = (
     "the app did not ask it again, or with a system prompt that is not the recorded one: keep what "
@@ -64,6 +66,7 @@ class AppPlayer:
     """Task id → its recorded episode; `task_id` there is the episode's own name."""
     listen: Callable[[str, int], Callable[[Episode], None]]
     at_once: int = 8
+    cap: Cap = NO_CAP
 
     async def play(
         self,
@@ -127,7 +130,7 @@ class AppPlayer:
         async def play(task: Task) -> Episode:
             return await self._run(task, change)
 
-        return await play_each(tasks, play, self.at_once, keep, succeeded)
+        return await play_each(tasks, play, self.at_once, keep, succeeded, self.cap)
 
     async def _run(self, task: Task, change: Change | Mute) -> Episode:
         """An app that breaks without what it was asked to do without has failed the task."""
@@ -196,7 +199,14 @@ async def audit_recording(
         find_program(options.program)
         tasks, episodes = _graded(recording, options)
         every = len(tasks)
-        async with replaying(folder, to=options.to, key=options.key) as replays:
+        spending = Spending(run, prices, config.spend_cap)
+
+        def pay(call: Call) -> None:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            known = {n: getattr(call, n) for n in ("model", "served", "fingerprint", "usage")}
+            spending.pay(Receipt(**known, time=now))
+
+        async with replaying(folder, to=options.to, key=options.key, pay=pay) as replays:
             player = AppPlayer(
                 replays=replays,
                 run=run,
@@ -205,6 +215,7 @@ async def audit_recording(
                 to=options.to,
                 recorded=episodes,
                 listen=listen,
+                cap=spending.cap(),
             )
             settings = config.audit.model_copy(update={"edges": False, "rounds": False})
             audit = Audit(
@@ -218,9 +229,10 @@ async def audit_recording(
             )
             await audit.run()
             if dry:
-                return estimate(audit, every)
+                return estimate(audit, every, config.spend_cap)
             found = audit.to_json(await audit.telling())
             result |= found | {"notes": [*result["notes"], *found["notes"]]}
+            result["spend"] = spending.to_json()
     run.write_json(FILE, result)
     return result | {"folder": str(folder)}
 

@@ -128,7 +128,7 @@ async def run_audit(
                 )
                 await audit.run()
                 if dry:
-                    return estimate(audit, len(tasks))
+                    return estimate(audit, len(tasks), config.spend_cap)
                 messages = await audit.telling()
         result = {
             "name": config.name,

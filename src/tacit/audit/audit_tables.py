@@ -149,8 +149,12 @@ def estimate_lines(found: Mapping[str, Any]) -> Iterator[Text]:
         most += f", {money:.4f} {found['currency']}"
     first = f"about {found['tokens_first']:,} tokens for the first {found['first']} tasks"
     yield Text(f"{first}, {most}")
+    if found["tokens_again"]:
+        yield Text(f"at most about {found['tokens_again']:,} more to play on from single messages")
     if found["limit"]:
         yield Text(f"it stops before audit.tokens={found['limit']:,}")
+    if found["cap"]:
+        yield Text(f"it stops at spend_cap={found['cap']:g} {found['currency']}")
 
 
 def _excerpt(text: str) -> str:

@@ -86,15 +86,16 @@ class Audit:
     _left: set[str] = field(default_factory=set)
     """Parts that cannot be left out."""
     _notes: list[str] = field(default_factory=list)
-    """Why parts are not valued."""
+    """Why parts are not valued, and messages not shown."""
     _again: int = 0
     """Tokens of plays from single messages on."""
 
     async def run(self) -> None:
         """Play rung after rung, as far as it is worth it and may be spent."""
         self._rungs = rungs_of(len(self.tasks), self.settings.first)
+        while self.settings.tokens and self._rungs[0] >= 2 * LEAST:
+            self._rungs.insert(0, self._rungs[0] // 2)
         await self._with_all(self._rungs[0])
-        self._shorten()
         try:
             await self._settle()
         except SpendCap as error:
@@ -107,12 +108,16 @@ class Audit:
         going = self._found()
         while going:
             for target in [one for one in self.targets if one.name in going]:
-                size = next(n for n in self._rungs if n > sizes.get(target.name, 0))
+                if over := self._over([target.name], sizes):
+                    if not self.worth:
+                        raise ConfigError(f"audit.tokens is too little for one part: {over}")
+                    self.ended = over
+                    return
+                size = self._next(target.name, sizes)
                 await self._with_all(size)
                 await self._without(target, size)
                 sizes[target.name] = size
-            full = [name for name, size in sizes.items() if size == len(self.tasks)]
-            going = unsettled(self.worth, self.strict, self.settings.margin, full)
+            going = self._going(sizes)
             if going and (over := self._over(going, sizes)):
                 self.ended = over
                 return
@@ -134,21 +139,20 @@ class Audit:
         self.targets += new
         return {target.name for target in new}
 
-    def _shorten(self) -> None:
-        """Make the first rung small enough for the tokens that may be spent."""
-        if self.settings.tokens is None:
-            return
-        each = paid(self.base) / max(1, len(self.base)) * self.settings.samples
-        parts = len(targets_of(self.base, self.settings))
-        size = self._rungs[0]
-        while size > LEAST and paid(self.base) + each * size * parts > self.settings.tokens:
-            size //= 2
-        if paid(self.base) + each * size * parts > self.settings.tokens:
-            raise ConfigError(
-                f"audit.tokens={self.settings.tokens:,} is too little for {parts} parts: "
-                f"{size} tasks may take {paid(self.base) + each * size * parts:,.0f}"
-            )
-        self._rungs = rungs_of(len(self.tasks), size)
+    def _going(self, sizes: Mapping[str, int]) -> set[str]:
+        """Who plays on. Up to `first` tasks that is everybody, as far as the tokens reach."""
+        every = {target.name for target in self.targets}
+        if self._rungs[0] < min(self.settings.first, len(self.tasks)) and not self._over(
+            every, sizes
+        ):
+            del self._rungs[0]
+            return every
+        full = [name for name, size in sizes.items() if size == len(self.tasks)]
+        return unsettled(self.worth, self.strict, self.settings.margin, full)
+
+    def _next(self, name: str, sizes: Mapping[str, int]) -> int:
+        """Tasks of a part's next rung."""
+        return next(size for size in self._rungs if size > sizes.get(name, 0))
 
     async def _with_all(self, size: int) -> None:
         if len(self.base) < size * self.settings.samples:
@@ -183,25 +187,38 @@ class Audit:
         self.targets.remove(target)
         self._left.add(target.name)
         if why:
-            self._notes.append(f"{target.name} is not valued: {why}")
-            self.say(self._notes[-1])
+            self._note(f"{target.name} is not valued: {why}")
+
+    def _note(self, sentence: str) -> None:
+        self._notes.append(sentence)
+        self.say(sentence)
 
     def _over(self, going: Iterable[str], sizes: Mapping[str, int]) -> str | None:
-        """Why the next rung would be too dear, by what the last ones cost; None if it is not."""
-        if self.settings.tokens is None:
-            return None
-        spent, largest = self.spent(), max(sizes.values())
-        more, widest = 0.0, largest
+        """Why their next rungs would be too dear, by what the last ones cost; None if they are not.
+
+        A part that was not played yet may take as much as the whole.
+        """
+        have = len({one.task_id for one in self.base})
+        widest = max([have, *(self._next(name, sizes) for name in going)])
+        more = paid(self.base) / max(1, have) * (widest - have)
         for name in going:
-            size = next(n for n in self._rungs if n > sizes[name])
-            more += paid(self.without[name]) * (size - sizes[name]) / sizes[name]
-            widest = max(widest, size)
-        more += paid(self.base) * (widest - largest) / largest
-        if spent + more <= self.settings.tokens:
+            size, known = sizes.get(name, 0), paid(self.without.get(name, ()))
+            each = known / size if size else self.whole / max(1, have)
+            more += each * (self._next(name, sizes) - size)
+        return self._too_dear(more)
+
+    @property
+    def whole(self) -> int:
+        """Tokens of the plays with everything in, also where they were recorded and are free."""
+        return sum(one.usage.total for one in self.base)
+
+    def _too_dear(self, more: float) -> str | None:
+        limit, spent = self.settings.tokens, self.spent()
+        if limit is None or spent + more <= limit:
             return None
         return (
-            f"the next rung would take about {more:,.0f} more tokens, and {spent:,} of "
-            f"audit.tokens={self.settings.tokens:,} are spent"
+            f"going on would take about {more:,.0f} more tokens, and {spent:,} of "
+            f"audit.tokens={limit:,} are spent"
         )
 
     def spent(self) -> int:
@@ -214,13 +231,18 @@ class Audit:
         found = most_telling(self.targets, self.base, self.without, self.settings.messages)
         if not self.samples:
             return found
-        sure, self._again = [], 0
+        sure: list[Spoken] = []
+        self._again = 0
         for one in found:
             task, times = tasks[one.episode.task_id], self.settings.again
+            rest = sum(call.usage.total for call in one.episode.calls[one.call + 1 :])
+            if over := self._too_dear(2 * times * rest):
+                self._note(f"{len(found) - len(sure)} messages are not played on from: {over}")
+                break
             try:
                 plays = await self.player.again(task, one.episode, one.call, one.cut, times)
             except SpendCap as error:
-                self.say(str(error))
+                self._note(str(error))
                 break
             self._again += plays.tokens
             sure.append(one.confirmed(plays.differences))
@@ -238,7 +260,7 @@ class Audit:
             "confidence": self.confidence,
             "parts": [asdict(one) | {"verdict": one.verdict(self.strict, margin)} for one in order],
             "messages": [one.to_json() for one in messages],
-            "notes": [*self._notes, *self._failures()],
+            "notes": [*self._notes, *self._failures(), *self._unplayed()],
             "spent": self.spent(),
             "equal": self.equal(),
             "ended": self.ended,
@@ -255,6 +277,10 @@ class Audit:
                 )
             if lost:
                 yield f"without {name}, {len(lost)} of {len(plays)} plays do not count: {lost[0]}"
+
+    def _unplayed(self) -> Iterator[str]:
+        if rest := [one.name for one in self.targets if one.name not in self.worth]:
+            yield f"not valued, since it ended before: {', '.join(rest)}"
 
     def equal(self) -> int:
         """About what it would have taken to play every part on as many tasks as the longest."""
@@ -285,12 +311,15 @@ def paid(episodes: Iterable[Episode]) -> int:
     )
 
 
-def estimate(audit: Audit, tasks: int) -> dict[str, Any]:
+def estimate(audit: Audit, tasks: int, cap: float | None) -> dict[str, Any]:
     """What an audit of so many tasks will take, by the few that were played."""
     played = max(1, len({one.task_id for one in audit.base}))
     base = paid(audit.base) / played
-    each = {name: paid(plays) / played for name, plays in audit.without.items()}
-    first = min(audit.settings.first, tasks)
+    each = {one.name: audit.whole / played for one in audit.targets}
+    each |= {name: paid(plays) / played for name, plays in audit.without.items()}
+    first, settings = min(audit.settings.first, tasks), audit.settings
+    again = 4 * settings.messages * settings.again * max(each.values(), default=0.0)
+    again *= audit.samples / settings.samples
     return {
         "tasks": tasks,
         "first": first,
@@ -298,9 +327,11 @@ def estimate(audit: Audit, tasks: int) -> dict[str, Any]:
         "base": base,
         "tokens_first": round(first * (base + sum(each.values()))),
         "tokens_most": round(tasks * (base + sum(each.values()))),
+        "tokens_again": round(again),
         "money_most": _money(audit, tasks / played),
         "currency": audit.prices.currency if audit.prices else None,
-        "limit": audit.settings.tokens,
+        "limit": settings.tokens,
+        "cap": cap,
     }
 
 

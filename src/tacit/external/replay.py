@@ -14,7 +14,7 @@ import contextlib
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +26,7 @@ from tacit.external.calls import CallLog, Record, record_of, without_keys
 from tacit.external.loopback_server import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of, find_program
-from tacit.external.reading import Recording, about, calls_of, read_recording, speaks
+from tacit.external.reading import Recording, about, call_of, calls_of, read_recording, speaks
 from tacit.external.wire_formats import GENERATING, parsed, said_of
 from tacit.registry import did_you_mean
 from tacit.run.folder import RunFolder
@@ -245,11 +245,15 @@ def _identity(role: str | None, path: str, request: Any) -> str:
 
 @contextlib.asynccontextmanager
 async def replaying(
-    folder: str | Path, *, to: str | None = None, key: str | None = None
+    folder: str | Path,
+    *,
+    to: str | None = None,
+    key: str | None = None,
+    pay: Callable[[Call], None] = lambda call: None,
 ) -> AsyncIterator[Replays]:
     """Open a recording for replays. Real calls go to the server that was recorded, or to `to`.
 
-    `key` is shown to that server; without one the app shows its own.
+    `key` is shown to that server; without one the app shows its own. `pay` hears of each answer.
     """
     recording, url = read_recording(folder), to or about(Path(folder))["to"]
     upstream = Upstream(url, key, pass_keys=True, name="the server", options=("to", "key"))
@@ -259,6 +263,8 @@ async def replaying(
     def keep(exchange: Exchange) -> None:
         if record := replays.keep(exchange):
             log.append(record, exchange.secret)
+            if speaks(record) and not record.failed:
+                pay(call_of(record, ""))
 
     app = PassThrough(upstream, keep, keys=log.keys, local=replays.answer)
     replays.loopback = Loopback(app, app)
