@@ -222,3 +222,30 @@ async def test_tokens_for_an_app_are_held_although_its_recording_is_free(
         return
     said = (json.loads(reply)["usage"] for reply in server.replies)
     assert result["spent"] == sum(one["total_tokens"] for one in said) <= tokens
+
+
+def sometimes(task: Task, answer: str) -> float:
+    """A grader of one's own, as one would write it."""
+    if STATE["ungradable"] or task.id == "sum/3":
+        raise KeyError("scale")
+    return 1.0 if task.answer in answer else 0.0
+
+
+@pytest.mark.parametrize("ungradable", [False, True])
+async def test_a_grader_of_ones_own_and_what_it_said_when_it_failed(
+    tmp_path: Path, server: ModelServer, ungradable: bool
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    rows = [
+        json.loads(line) | {"grader": f"{HERE}:sometimes"} for line in path.read_text().splitlines()
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    STATE["ungradable"] = ungradable
+    await record(tmp_path, server.url)
+    if ungradable:
+        with pytest.raises(ConfigError, match=r"no task was recorded to its end: .*KeyError"):
+            await audit(tmp_path)
+    else:
+        result = await audit(tmp_path)
+        assert worth(result) == {"planner": 1.0, "cheerleader": 0.0}
+        assert "not recorded to the end: 1 of the tasks" in result["notes"][0]

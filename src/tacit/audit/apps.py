@@ -197,7 +197,7 @@ async def audit_recording(
         result = before | result
     else:
         find_program(options.program)
-        tasks, episodes = _graded(recording, options)
+        tasks, episodes, left = _graded(recording, options)
         every = len(tasks)
         spending = Spending(run, prices, config.spend_cap)
 
@@ -231,7 +231,7 @@ async def audit_recording(
             if dry:
                 return estimate(audit, every, config.spend_cap)
             found = audit.to_json(await audit.telling())
-            result |= found | {"notes": [*result["notes"], *found["notes"]]}
+            result |= found | {"notes": [*result["notes"], *left, *found["notes"]]}
             result["spend"] = spending.to_json()
     run.write_json(FILE, result)
     return result | {"folder": str(folder)}
@@ -248,20 +248,32 @@ def _traffic(
     }
 
 
-def _graded(recording: Recording, options: AppOptions) -> tuple[list[Task], dict[str, Episode]]:
-    """The tasks that were recorded to their end, and their episodes."""
+def _graded(
+    recording: Recording, options: AppOptions
+) -> tuple[list[Task], dict[str, Episode], list[str]]:
+    """The tasks that were recorded to their end, their episodes, and what is said of the others."""
     if options.tasks is None:
         raise ConfigError("--program needs --tasks: those that the app was recorded with")
-    graded = {one.task_id: one for one in recording.episodes if one.grade}
-    found = {}
+    found: dict[str, Episode] = {}
+    failed: dict[str, str] = {}
     tasks = load_tasks(options.tasks, split=options.split)
     for task in tasks:
-        again = [name for name in graded if name == task.id or name.startswith(f"{task.id} (")]
-        if again:
-            found[task.id] = graded[again[-1]]
+        for one in recording.episodes:
+            if one.task_id == task.id or one.task_id.startswith(f"{task.id} ("):
+                failed |= {task.id: one.error} if one.error else {}
+                found |= {task.id: one} if one.grade else {}
+    lost = [error for name, error in failed.items() if name not in found]
+    if not found and lost:
+        raise ConfigError(
+            f"no task was recorded to its end: {lost[0]}; record the app again into another "
+            "folder, with --out"
+        )
     if not found:
         raise ConfigError(
             "the recording holds no graded episode of these tasks: record the app with "
             "`tacit record --to URL --program module:function --tasks …`"
         )
-    return [task for task in tasks if task.id in found], found
+    notes = (
+        [f"not recorded to the end: {len(lost)} of the tasks; the first: {lost[0]}"] if lost else []
+    )
+    return [task for task in tasks if task.id in found], found, notes

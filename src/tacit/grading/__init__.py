@@ -3,11 +3,13 @@
 A grader that breaks raises GradingError; a wrong or unreadable answer is a Grade with reward 0.
 """
 
+import inspect
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
-from tacit.errors import GradingError
+from tacit.errors import ConfigError, GradingError
 from tacit.registry import check_name, lookup
 from tacit.types import Grade, Task
 
@@ -27,10 +29,16 @@ Grader = Callable[[Task, str], Awaitable[Grade]]
 
 
 async def grade(task: Task, text: str) -> Grade:
-    """Grade a text with the task's own grader. Any failure becomes a GradingError."""
+    """Grade a text with the task's own grader. Any failure becomes a GradingError.
+
+    A grader from outside may be a plain function, and return a number: right from 1 on.
+    """
     grader = find_grader(task.grader)
     try:
-        result: Any = await grader(task, text)
+        result = grader(task, text)
+        result = await result if inspect.isawaitable(result) else result
+        if isinstance(result, Real):
+            result = Grade(reward=float(result), right=float(result) >= 1)
     except GradingError as error:
         if task.id in str(error):
             raise
@@ -41,17 +49,20 @@ async def grade(task: Task, text: str) -> Grade:
         ) from error
     if not isinstance(result, Grade):
         raise GradingError(
-            f"{task.id}: grader `{task.grader}` must return a Grade, got {type(result).__name__}"
+            f"{task.id}: grader `{task.grader}` must return a Grade or a number, got "
+            f"{type(result).__name__}"
         )
     return result
 
 
 @lru_cache(maxsize=64)
-def find_grader(name: str) -> Grader:
+def find_grader(name: str) -> Callable[[Task, str], Any]:
     """The grader of a registered name or of `module:name`; ConfigError if there is none."""
     check_name("grader", name, GRADERS, outside=True)
-    grader: Grader = lookup("grader", f"{GRADERS[name]}:grade" if name in GRADERS else name, {})
-    return grader
+    grader = lookup("grader", f"{GRADERS[name]}:grade" if name in GRADERS else name, {})
+    if not callable(grader):
+        raise ConfigError(f"grader `{name}` must be a function (task, text) -> Grade or a number")
+    return cast(Callable[[Task, str], Any], grader)
 
 
 def read_answer(task: Task, text: str) -> str:
