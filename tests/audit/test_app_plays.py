@@ -1,6 +1,7 @@
 """Which runs of an app without an agent count, how they count, and what they may spend."""
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.helpers.model_server import ModelServer, model_server
 
 HERE = __name__
 TASKS = 8
+LOCK = threading.Lock()
 STATE: dict[str, Any] = {}
 """What changes by itself between two runs of the app: set by a test."""
 
@@ -35,6 +37,17 @@ def asked(base_url: str, system: str, *heard: str) -> str:
 
 def solve(base_url: str, task: Task) -> str:
     """A planner that knows the sum and a cheerleader who does not; the solver trusts both."""
+    with LOCK:
+        STATE["under way"] = STATE.get("under way", 0) + 1
+        STATE["most"] = max(STATE["under way"], STATE.get("most", 0))
+    try:
+        return solved(base_url, task)
+    finally:
+        with LOCK:
+            STATE["under way"] -= 1
+
+
+def solved(base_url: str, task: Task) -> str:
     date = STATE.get("date", "")
     plan = asked(base_url, f"{STATE.get('before', '')}You are the planner. {date}", task.question)
     if STATE.get("fragile") and not plan:
@@ -202,6 +215,10 @@ async def test_money_for_an_app_is_held_and_counted_although_plays_were_broken_o
     receipts = (tmp_path / "rec" / "spend.jsonl").read_text().splitlines()
     assert len(receipts) == len(server.asked) > before
     assert result["spend"]["money"] == sum(sum(usage_in(line)) for line in receipts)
+    assert "paid for in this folder" not in printed(result)
+    with (tmp_path / "rec" / "spend.jsonl").open("a") as file:
+        file.write(f"{receipts[-1]}\n")  # of a run that was killed before its end
+    assert "paid for in this folder" in printed(await audit(tmp_path, prices=str(prices)))
 
 
 def usage_in(line: str) -> tuple[int, int]:
@@ -249,3 +266,20 @@ async def test_a_grader_of_ones_own_and_what_it_said_when_it_failed(
         result = await audit(tmp_path)
         assert worth(result) == {"planner": 1.0, "cheerleader": 0.0}
         assert "not recorded to the end: 1 of the tasks" in result["notes"][0]
+
+
+async def test_more_than_one_play_of_each_task_is_refused_rather_than_claimed(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    await record(tmp_path, server.url)
+    with pytest.raises(ConfigError, match=r"audit\.samples: a recording holds one play"):
+        await audit(tmp_path, audit={"samples": 3})
+
+
+async def test_as_many_runs_go_side_by_side_as_asked_for(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    await record(tmp_path, server.url)
+    STATE["under way"], STATE["most"] = 0, 0
+    await audit(tmp_path, options={"at_once": 3})
+    assert STATE["most"] == 3

@@ -51,6 +51,8 @@ class AppOptions:
     to: str | None = None
     """The server to ask; default the one that was recorded."""
     key: str | None = None
+    at_once: int = 8
+    """Runs of the app side by side."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class AppPlayer:
     recorded: Mapping[str, Episode]
     """Task id → its recorded episode; `task_id` there is the episode's own name."""
     listen: Callable[[str, int], Callable[[Episode], None]]
-    at_once: int = 8
+    at_once: int
     cap: Cap = NO_CAP
 
     async def play(
@@ -197,6 +199,11 @@ async def audit_recording(
         result = before | result
     else:
         find_program(options.program)
+        if config.audit.samples > 1:
+            raise ConfigError(
+                "audit.samples: a recording holds one play of each task, so an app is played once "
+                "without an agent too; leave it at 1, and record more tasks"
+            )
         tasks, episodes, left = _graded(recording, options)
         every = len(tasks)
         spending = Spending(run, prices, config.spend_cap)
@@ -215,6 +222,7 @@ async def audit_recording(
                 to=options.to,
                 recorded=episodes,
                 listen=listen,
+                at_once=options.at_once,
                 cap=spending.cap(),
             )
             settings = config.audit.model_copy(update={"edges": False, "rounds": False})

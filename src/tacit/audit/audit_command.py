@@ -30,14 +30,14 @@ def audit_source(
     *,
     checkpoint: str = "best",
     dry: bool = False,
-    app: Mapping[str, str | None] | None = None,
+    app: Mapping[str, Any] | None = None,
 ) -> Coroutine[Any, Any, dict[str, Any]]:
     """The audit of a config, a recipe, a run folder, a recording or a file of spans.
 
     `app` says how the app of a recording is run again.
     """
     path = Path(source)
-    given = [name for name, value in (app or {}).items() if value]
+    given = [name.replace("_", "-") for name, value in (app or {}).items() if value]
     if path.suffix in (".json", ".jsonl") or (path / "recording.json").exists():
         if out or checkpoint != "best":
             raise ConfigError("a recording is audited in its own folder, and has no checkpoints")
@@ -53,7 +53,7 @@ def audit_source(
 
 
 async def _of_an_app(
-    path: Path, overrides: Sequence[str], app: Mapping[str, str | None], dry: bool
+    path: Path, overrides: Sequence[str], app: Mapping[str, Any], dry: bool
 ) -> dict[str, Any]:
     try:
         from tacit.audit.apps import AppOptions, audit_recording, audit_spans

@@ -86,8 +86,12 @@ def spent_line(result: Mapping[str, Any]) -> str:
     line = f"\n{result['ended']}; {result['spent']:,} tokens"
     if result["equal"] > result["spent"]:
         line += f" (the same tasks for every part: {result['equal']:,})"
-    failed = f"; {result['failed']} plays failed" if result["failed"] else ""
-    return f"{line}{failed}"
+    line += f"; {result['failed']} plays failed" if result["failed"] else ""
+    models = (result.get("spend") or {}).get("models", ())
+    asked = sum(one["usage"]["prompt"] + one["usage"]["generated"] for one in models)
+    if asked > result["spent"]:
+        line += f"; {asked:,} paid for in this folder, with plays that were broken off or made anew"
+    return line
 
 
 def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:

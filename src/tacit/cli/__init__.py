@@ -217,15 +217,17 @@ def audit(
     key_env: Annotated[
         str | None, typer.Option(help="Environment variable with that server's key.")
     ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Runs of the app at once; default 8.")
+    ] = None,
 ) -> None:
     """Say what each agent, round and message of a team costs and is worth, by playing without."""
     ring, key = _ring("audit"), os.environ.get(key_env) if key_env else None
     if key_env and not key:
         raise ConfigError(f"--key-env: the environment variable {key_env} is not set")
-    app = {"program": program, "tasks": tasks, "split": split, "instead": instead, "to": to}
-    work = ring.audit_source(
-        source, overrides or (), out, checkpoint=checkpoint, dry=dry, app=app | {"key": key}
-    )
+    app: dict[str, Any] = {"program": program, "tasks": tasks, "split": split, "instead": instead}
+    app |= {"to": to, "key": key, "at_once": at_once}
+    work = ring.audit_source(source, overrides or (), out, checkpoint=checkpoint, dry=dry, app=app)
     ring.show_audit(_await(work), as_json=as_json, details=details)
 
 
