@@ -217,16 +217,17 @@ async def test_an_app_that_fails_without_the_message_is_told_of(
     await record(tmp_path, server, "failing")
     played = await replay(tmp_path, "failing", Change(0))
     assert played.answer == "" and played.error is not None and "no plan" in played.error
+    assert played.server_failure is None
     assert played.changed
 
 
-async def test_real_calls_that_fail_are_counted(
+async def test_a_server_that_fails_is_told_from_an_app_that_does(
     tmp_path: Path, server: ModelServer, chat: None
 ) -> None:
     await record(tmp_path, server, "team")
     async with replaying(tmp_path, to="http://127.0.0.1:9/v1") as replays:
         played = await replays.run(f"{HERE}:team", TASK, "one", Change(0))
-    assert played.error is not None and played.failed > 0
+    assert played.error is not None and "ConnectError" in str(played.server_failure)
     assert played.sources == (Source.CHANGED,)
 
 

@@ -38,9 +38,6 @@ async def yes(task: Task, text: str) -> bool:
     return text == task.answer
 
 
-no_function = 1.0
-
-
 async def test_a_task_is_graded_by_its_own_grader() -> None:
     assert (await grade(task("math"), r"\boxed{2}")).right
     assert (await grade(task("choice", "yes"), "Yes")).right
@@ -54,8 +51,6 @@ async def test_a_grader_of_ones_own_may_be_plain_and_return_a_number() -> None:
     assert await grade(task(f"{__name__}:yes"), "3") == Grade(reward=0.0, right=False)
     with pytest.raises(GradingError, match=r"must lie in \[0, 1\], got 2.0"):
         await grade(task(f"{__name__}:plain"), "2")
-    with pytest.raises(ConfigError, match="no_function` must be a function"):
-        find_grader(f"{__name__}:no_function")
 
 
 def test_every_registered_grader_exists_and_has_a_reader() -> None:
@@ -89,7 +84,7 @@ def test_an_unknown_grader_gets_a_suggestion() -> None:
 async def test_whatever_breaks_in_a_grader_is_a_grading_error_naming_the_task() -> None:
     with pytest.raises(GradingError, match=r"mine/1: grader .* failed: KeyError"):
         await grade(task(f"{__name__}:broken"), "x")
-    with pytest.raises(GradingError, match=r"mine/1: .* must return a Grade or a number, got str"):
+    with pytest.raises(GradingError, match=r"mine/1: .* must return a Grade or a number, not str"):
         await grade(task(f"{__name__}:careless"), "x")
     with pytest.raises(SandboxError, match="mine/1: no isolation"):
         await grade(task(f"{__name__}:without_sandbox"), "x")

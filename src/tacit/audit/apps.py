@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tacit.external.program import find_program
 from tacit.external.reading import Recording, read_recording
 from tacit.external.replay import Change, Mute, Replayed, Replays, replaying
 from tacit.grading import grade
-from tacit.rollout.play import NO_CAP, Cap, play_each
+from tacit.rollout.play import Cap, play_each
 from tacit.run.folder import RunFolder
 from tacit.run.spending import Spending
 from tacit.tasks import load_tasks
@@ -61,14 +62,11 @@ class AppPlayer:
 
     replays: Replays
     run: RunFolder
-    program: str
-    instead: str
-    to: str | None
+    options: AppOptions
     recorded: Mapping[str, Episode]
     """Task id → its recorded episode; `task_id` there is the episode's own name."""
     listen: Callable[[str, int], Callable[[Episode], None]]
-    at_once: int
-    cap: Cap = NO_CAP
+    cap: Cap
 
     async def play(
         self,
@@ -93,16 +91,14 @@ class AppPlayer:
             heard(episode)
 
         left = [task for task in tasks if task.id not in have]
+        play = partial(self._run, Mute(str(cut.agent), self.options.instead))
         try:
-            await self._play(left, Mute(str(cut.agent), self.instead), keep, len(have))
-        except SpendCap:
-            raise
+            await play_each(left, play, self.options.at_once, keep, len(have), self.cap)
         except RunError as error:
-            if MISSED in str(error):  # which is of this agent; all else would hit the others too
+            if isinstance(error, SpendCap) or MISSED in str(error):
                 raise
-            raise EngineError(
-                f"{error}; what was played is kept, and the same command goes on"
-            ) from None
+            kept = "what was played is kept, and the same command goes on"
+            raise EngineError(f"{error}; {kept}") from None  # it would hit the other agents too
         return [have[task.id] for task in tasks]
 
     async def again(
@@ -111,7 +107,9 @@ class AppPlayer:
         """Without the message only: with it, the recording is all there is."""
 
         async def play() -> list[Pair]:
-            plays = await self._play([task] * times, Change(call, self.instead), succeeded=1)
+            run = partial(self._run, Change(call, self.options.instead))
+            at_once = self.options.at_once
+            plays = await play_each([task] * times, run, at_once, succeeded=1, cap=self.cap)
             return [(episode, one) for one in plays]
 
         return await once(self.run, f"{task.id} {call} {times} {self._how()}", play)
@@ -119,25 +117,13 @@ class AppPlayer:
     def _how(self) -> str:
         """A digest of how the app is run, so that other runs of it are not taken for these."""
         names = sorted(one.task_id for one in self.recorded.values())
-        how = json.dumps([self.program, self.instead, self.to, names])
+        how = json.dumps([self.options.program, self.options.instead, self.options.to, names])
         return hashlib.blake2b(how.encode(), digest_size=4).hexdigest()
 
-    async def _play(
-        self,
-        tasks: Sequence[Task],
-        change: Change | Mute,
-        keep: Callable[[Episode], None] | None = None,
-        succeeded: int = 0,
-    ) -> list[Episode]:
-        async def play(task: Task) -> Episode:
-            return await self._run(task, change)
-
-        return await play_each(tasks, play, self.at_once, keep, succeeded, self.cap)
-
-    async def _run(self, task: Task, change: Change | Mute) -> Episode:
+    async def _run(self, change: Change | Mute, task: Task) -> Episode:
         """An app that breaks without what it was asked to do without has failed the task."""
         whole = self.recorded[task.id]
-        played = await self.replays.run(self.program, task, whole.task_id, change)
+        played = await self.replays.run(str(self.options.program), task, whole.task_id, change)
         graded, error = None, played.error
         if played.server_failure:
             error = f"the server failed: {played.server_failure}"
@@ -196,7 +182,7 @@ async def audit_recording(
     if options.program is None:
         say("a recording tells what talk costs; what it is worth needs --program and --tasks")
         before = run.read_json(FILE) if (folder / FILE).exists() else {}
-        result = before | result
+        result = before | result | {"notes": before.get("notes", result["notes"])}
     else:
         find_program(options.program)
         if config.audit.samples > 1:
@@ -205,7 +191,6 @@ async def audit_recording(
                 "without an agent too; leave it at 1, and record more tasks"
             )
         tasks, episodes, left = _graded(recording, options)
-        every = len(tasks)
         spending = Spending(run, prices, config.spend_cap)
 
         def pay(call: Call) -> None:
@@ -217,12 +202,9 @@ async def audit_recording(
             player = AppPlayer(
                 replays=replays,
                 run=run,
-                program=options.program,
-                instead=options.instead,
-                to=options.to,
+                options=options,
                 recorded=episodes,
                 listen=listen,
-                at_once=options.at_once,
                 cap=spending.cap(),
             )
             settings = config.audit.model_copy(update={"edges": False, "rounds": False})
@@ -237,7 +219,7 @@ async def audit_recording(
             )
             await audit.run()
             if dry:
-                return estimate(audit, every, config.spend_cap)
+                return estimate(audit, len(tasks), config.spend_cap)
             found = audit.to_json(await audit.telling())
             result |= found | {"notes": [*result["notes"], *left, *found["notes"]]}
             result["spend"] = spending.to_json()

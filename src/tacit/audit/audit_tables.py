@@ -111,17 +111,9 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
                 str(one["tasks"]),
             ]
         )
+    headers = ["smaller team", "tokens\n%", "reward − whole team's", ""]
     yield Grid(
-        [
-            "smaller team",
-            "tokens\n%",
-            "reward − whole team's",
-            "",
-            "reward",
-            "said",
-            "read",
-            "tasks",
-        ],
+        [*headers, "reward", "said", "read", "tasks"],
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "

@@ -117,11 +117,7 @@ class Audit:
                 await self._with_all(size)
                 await self._without(target, size)
                 sizes[target.name] = size
-            going = self._going(sizes)
-            if going and (over := self._over(going, sizes)):
-                self.ended = over
-                return
-            going |= self._found()
+            going = self._going(sizes) | self._found()
             if going:
                 self.say(f"{len(going)} of {len(self.targets)} parts are not settled yet")
         rest = unsettled(self.worth, self.strict, self.settings.margin)
@@ -142,9 +138,8 @@ class Audit:
     def _going(self, sizes: Mapping[str, int]) -> set[str]:
         """Who plays on. Up to `first` tasks that is everybody, as far as the tokens reach."""
         every = {target.name for target in self.targets}
-        if self._rungs[0] < min(self.settings.first, len(self.tasks)) and not self._over(
-            every, sizes
-        ):
+        small = self._rungs[0] < min(self.settings.first, len(self.tasks))
+        if small and not self._over(every, sizes):
             del self._rungs[0]
             return every
         full = [name for name, size in sizes.items() if size == len(self.tasks)]
@@ -260,7 +255,7 @@ class Audit:
             "confidence": self.confidence,
             "parts": [asdict(one) | {"verdict": one.verdict(self.strict, margin)} for one in order],
             "messages": [one.to_json() for one in messages],
-            "notes": [*self._notes, *self._failures(), *self._unplayed()],
+            "notes": [*self._notes, *self._failures()],
             "spent": self.spent(),
             "equal": self.equal(),
             "ended": self.ended,
@@ -268,17 +263,13 @@ class Audit:
 
     def _failures(self) -> Iterator[str]:
         for name, plays in self.without.items():
-            wrong = [one.error for one in plays if one.error and one.grade]
-            lost = [one.error for one in plays if not one.grade]
-            if wrong:
-                yield (
-                    f"without {name}, {len(wrong)} of {len(plays)} plays failed, which counts as "
-                    f"reward 0: {wrong[0]}"
-                )
-            if lost:
-                yield f"without {name}, {len(lost)} of {len(plays)} plays do not count: {lost[0]}"
-
-    def _unplayed(self) -> Iterator[str]:
+            for graded, what in (
+                (True, "failed, which counts as reward 0"),
+                (False, "do not count"),
+            ):
+                wrong = [one.error for one in plays if one.error and bool(one.grade) == graded]
+                if wrong:
+                    yield f"without {name}, {len(wrong)} of {len(plays)} plays {what}: {wrong[0]}"
         if rest := [one.name for one in self.targets if one.name not in self.worth]:
             yield f"not valued, since it ended before: {', '.join(rest)}"
 

@@ -59,14 +59,8 @@ class TeamPlayer:
             seed = derive_seed(self.config.seed, "again", number)
             return Job(task, Setting(seed=seed, recorded=recorded, without=cuts))
 
-        both = [
-            one
-            for number in range(times)
-            for one in (
-                job(number, (*before, said), frozenset()),
-                job(number, before, frozenset({without})),
-            )
-        ]
+        arms = ((*before, said), frozenset[Cut]()), (before, frozenset({without}))
+        both = [job(number, *arm) for number in range(times) for arm in arms]
 
         async def play() -> list[Pair]:
             plays = await play_all(

@@ -89,8 +89,8 @@ class Agents:
             known = model, system_of(record.path, record.request)
             wanted = name_in(known[1]) or model
         if known not in self._names:
-            opening = _opening(*known)
-            alike = [name for one, name in self._before.items() if _opening(*one) == opening]
+            same = known[0], name_in(known[-1])
+            alike = [n for one, n in self._before.items() if (one[0], name_in(one[-1])) == same]
             self._names[known] = alike[0] if len(alike) == 1 else self._unused(wanted)
         return self._names[known]
 
@@ -101,10 +101,6 @@ class Agents:
             name = f"{wanted} {number}"
         self._used.add(name)
         return name
-
-
-def _opening(model: str, system: str = "") -> tuple[str, str]:
-    return model, name_in(system)
 
 
 def name_in(system: str) -> str:

@@ -27,7 +27,7 @@ from tacit.external.loopback_server import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of, find_program
 from tacit.external.reading import Recording, about, call_of, calls_of, read_recording, speaks
-from tacit.external.wire_formats import GENERATING, parsed, said_of
+from tacit.external.wire_formats import GENERATING, parsed
 from tacit.registry import did_you_mean
 from tacit.run.folder import RunFolder
 from tacit.serve.http_error import HttpError
@@ -77,15 +77,11 @@ class Replayed:
     error: str | None
     """Why it failed, in a sentence."""
     calls: tuple[Call, ...]
-    """In order of their start. Of recorded ones, `reused` is True."""
+    """In order of their start. Of recorded ones, `reused` is True; failed ones are left out."""
     sources: tuple[Source, ...]
     """Of each call."""
     changed: bool
     """Whether the app came to the message in question."""
-    failed: int
-    """Real calls without a complete answer, which are not among `calls`."""
-    uncounted: int
-    """Real calls whose server told no usage, so that `spent` is too low."""
     server_failure: str | None
     """Why the server is to blame for this outcome: what the app failed after, or ended with."""
 
@@ -207,8 +203,6 @@ class _Session:
     def result(self, answer: str, error: str | None) -> Replayed:
         ordered = sorted(self._done, key=lambda one: one[0].start)
         good = [(one, source) for one, source in ordered if speaks(one) and not one.failed]
-        real = [one for one, source in ordered if source is Source.REAL]
-        heard = [one for one, source in good if source is Source.REAL]
         calls = calls_of([one for one, _ in good], self._agents)
         return Replayed(
             answer=answer,
@@ -219,8 +213,6 @@ class _Session:
             ),
             sources=tuple(source for _, source in good),
             changed=any(source is Source.CHANGED for _, source in ordered),
-            failed=sum(one.failed for one in real),
-            uncounted=sum(said_of(one.path, one.response).usage is None for one in heard),
             server_failure=self._server_failure([one for one, _ in ordered], error),
         )
 
@@ -230,10 +222,8 @@ class _Session:
             return "it had not answered when the app was over"
         asked = [one for one in records if one.path in GENERATING]
         failed = [one for one in (asked if error else asked[-1:]) if one.failed]
-        if not failed:
-            return None
-        one = failed[-1]
-        return one.error or f"status {one.status}, {json.dumps(one.response)[:200]}"
+        said = [one.error or f"{one.status} {json.dumps(one.response)[:200]}" for one in failed]
+        return said[-1] if said else None
 
 
 def _identity(role: str | None, path: str, request: Any) -> str:
