@@ -18,6 +18,8 @@ from tacit.external.recording import RecordOptions, run_record
 from tacit.types import Task
 from tests.helpers.model_server import ModelServer, model_server
 
+pytestmark = pytest.mark.slow
+
 HERE = __name__
 TASKS = 8
 LOCK = threading.Lock()

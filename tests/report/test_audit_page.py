@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tacit.report.audit_page import audit_of
+from tacit.report.audit_page import audit_of, without_texts
 from tacit.report.run_page import Run
 from tests.helpers.commands import tacit_
 from tests.helpers.report_runs import HOSTILE, audit, call, episode, write
@@ -46,6 +46,16 @@ def test_the_only_reader_of_an_agent_has_the_worth_of_the_agent() -> None:
     assert edge["whole"] and edge["worth"]["name"] == "hinter"
     played = edge_of(found, "actor", "hinter")
     assert not played["whole"] and played["worth"]["name"] == "actor to hinter"
+
+
+def test_plays_that_failed_are_counted_and_their_error_is_no_text_to_pass_on() -> None:
+    tree = audit() | {"notes": ["without a, 2 of 10 plays failed: ValueError: the word is plum"]}
+    tree["parts"][0]["failed"] = 2
+    found = found_in(tree)
+    assert found["parts"][0]["failed"] == 2 and found["notes"][0].endswith("plum")
+    assert found["notes"][-1] == "Tokens are estimated."
+    bare = without_texts(found)["notes"]
+    assert bare == ["without a, 2 of 10 plays failed", "Tokens are estimated."]
 
 
 def test_a_recording_has_traffic_and_no_worth() -> None:

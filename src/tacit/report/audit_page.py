@@ -51,7 +51,8 @@ def is_play(source: str, sources: Collection[str]) -> bool:
 def without_texts(audit: Tree) -> Tree:
     """The same without a word that agents or tasks said, for a page to pass on."""
     bare = [one | {"examples": []} for one in audit["findings"]]
-    return audit | {"messages": [], "findings": bare}
+    notes = [note.partition(": ")[0] for note in audit["notes"]]  # an error may quote an agent
+    return audit | {"messages": [], "findings": bare, "notes": notes}
 
 
 def _part(tree: Tree) -> Tree:
