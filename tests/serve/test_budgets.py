@@ -5,11 +5,13 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 from hypothesis import given, strategies as st
+from openai import OpenAI
 
 from tacit.economy.ledger import Price, PriceTable
 from tacit.engine.base import Request
@@ -82,6 +84,22 @@ def test_who_may_be_silent_is_not_asked_once_only_the_answer_fits(
     spent = {"tokens": 3, "turns": 1, "money": 3.0}[reason]
     assert account["budget"] == {"request": {reason: {"limit": limit, "spent": spent}}}
     assert f'tacit_unasked_total{{agent="hinter",reason="{reason}"}} 1.0' in page
+
+
+def test_what_was_cut_is_in_the_usage_without_being_asked_for() -> None:
+    cut = {"unasked": [{"agent": "hinter", "reason": "turns", "messages": 1}]}
+    with (
+        serving(request=Budget(turns=1)) as server,
+        OpenAI(base_url=server.url, api_key="none", max_retries=0) as client,
+    ):
+        create = partial(client.chat.completions.create, model="team", messages=ASKED["messages"])
+        whole = create()
+        *_, last = create(stream=True, stream_options={"include_usage": True})
+        response = client.responses.create(model="team", input="What is 17 + 25?")
+    for usage in (whole.usage, last.usage, response.usage):
+        assert usage and (usage.model_extra or {})["tacit_cut"] == cut
+    with serving(request=Budget(turns=2)) as server:
+        assert "tacit_cut" not in server.post().json()["usage"]
 
 
 def test_a_budget_that_is_not_reached_changes_nothing() -> None:
@@ -258,14 +276,34 @@ def test_whoever_may_be_silent_and_answers_is_asked_if_nobody_else_has_answered(
     assert reply.json()["choices"][0]["message"]["content"] == ANSWER
 
 
-def test_tools_are_not_called_once_the_budget_is_reached() -> None:
+@pytest.mark.parametrize(
+    ("budget", "calls", "reason"),
+    [
+        (Budget(tokens=60), 2, None),
+        (Budget(tokens=4), 1, "tokens"),
+        (Budget(money=60.0), 2, None),
+        (Budget(money=4.0), 1, "money"),
+        (Budget(turns=1), 2, None),
+    ],
+)
+def test_tools_are_withheld_for_tokens_and_money_and_it_is_told(
+    budget: Budget, calls: int, reason: str | None
+) -> None:
     from tests.serve.test_tools import answer
 
-    tools = {"actor": {"tools": ["tests.team.test_tools:add"]}}
-    for tokens, calls in ((60, 2), (4, 1)):
-        roster = scripted("solo", {"actor": answer}, **tools)
-        with serving(roster, request=Budget(tokens=tokens), answer_tokens=40) as server:
-            assert len(told(server.post(ACCOUNT))["conversation"]) == calls
+    roster = scripted("solo", {"actor": answer}, actor={"tools": ["tests.team.test_tools:add"]})
+    with serving(roster, PRICES, request=budget, answer_tokens=40) as server:
+        reply = server.post(ACCOUNT)
+        page = metrics(server)
+    account = told(reply)
+    assert len(account["conversation"]) == calls
+    withheld = [{"agent": "actor", "reason": reason}] if reason else []
+    assert account["without_tools"] == withheld and account["unasked"] == []
+    assert reply.json()["usage"].get("tacit_cut", {}) == (
+        {"without_tools": withheld} if reason else {}
+    )
+    counted = f'tacit_without_tools_total{{agent="actor",reason="{reason}"}} 1.0'
+    assert (counted in page) is bool(reason)
 
 
 def boxed(*answers: str) -> Any:
@@ -440,13 +478,15 @@ def test_before_a_foreign_actor_the_help_is_cut_and_the_actor_is_not(stream: boo
     rules = BudgetRules(conversation=Budget(tokens=5))
     with proxied([completion("42")], budgets=Budgets(rules)) as (server, actor):
         replies = [server.post(REQUEST | {"stream": stream}, headers=NAMED) for _ in range(3)]
-        last = server.post(REQUEST | {"tacit": True}, headers=NAMED).json()["tacit"]
+        last = server.post(REQUEST | {"tacit": True}, headers=NAMED).json()
     assert [reply.status_code for reply in replies] == [200] * 3, "never refused"
     hinted = [ADDED.strip() in sent["messages"][3]["content"] for sent in actor.asked]
     assert len(PROXY_HINT.split()) == 5 and hinted == [True, False, False, False]
     assert all(sent["max_completion_tokens"] == 9 for sent in actor.asked)
-    assert last["budget"] == {"conversation": {"tokens": {"limit": 5, "spent": 5}}}
-    assert unasked(last) == [("hinter", "tokens", 1)]
+    account = last["tacit"]
+    assert account["budget"] == {"conversation": {"tokens": {"limit": 5, "spent": 5}}}
+    assert unasked(account) == [("hinter", "tokens", 1)]
+    assert last["usage"]["tacit_cut"] == {"unasked": account["unasked"]}
 
 
 def test_before_a_foreign_actor_a_critic_without_budget_leaves_the_draft() -> None:

@@ -54,7 +54,10 @@ def finished(
     unhelped: bool = False,
     allowance: Allowance | None = None,
 ) -> Answer:
-    """Add what `tacit: true` asks for, and end a stream with the chunk that holds the totals."""
+    """Add what was cut and what `tacit: true` asks for, and end a stream with the totals' chunk."""
+    cut = {name: rows for name, rows in allowance.cut().items() if rows} if allowance else {}
+    if cut and body.get("usage"):
+        body = body | {"usage": body["usage"] | {"tacit_cut": cut}}
     if chat.wish.account:
         body = body | {"tacit": account(calls) | (allowance.json() if allowance else {})}
     options = chat.fields.stream_options

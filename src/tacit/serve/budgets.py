@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -152,6 +152,8 @@ class Allowance:
     stops: frozenset[str] = frozenset()
     unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Agent and reason → messages that it was not asked for."""
+    without_tools: set[tuple[str, str]] = field(default_factory=set)
+    """Agents whose tools were withheld, and the reason."""
     kept: defaultdict[str, float] = field(default_factory=_amounts)
 
     @property
@@ -161,9 +163,9 @@ class Allowance:
     def left(self, kind: str) -> float:
         return min(meter.left(kind) for meter in self.meters)
 
-    def short_of(self, *, answers: bool) -> str | None:
+    def short_of(self, kinds: Iterable[str] = KINDS, *, answers: bool) -> str | None:
         """What there is no more of; an answer may take what is kept for it."""
-        left = {kind: self.left(kind) for kind in KINDS}
+        left = {kind: self.left(kind) for kind in kinds}
         return next((k for k, n in left.items() if n < 0 or (n == 0 and not answers)), None)
 
     def spend(self, call: Call) -> None:
@@ -198,13 +200,16 @@ class Allowance:
         """What an account says of it; nothing if nothing was limited."""
         scopes = {"request": self.request, "conversation": self.conversation}
         limited = {name: meter.json() for name, meter in scopes.items() if meter and meter.json()}
-        if not (limited or self.stops):
-            return {}
-        rows = [
+        return {"budget": limited} | self.cut() if limited or self.stops else {}
+
+    def cut(self) -> dict[str, list[Json]]:
+        """Who was not asked, or asked without tools, and why."""
+        unasked = [
             {"agent": agent, "reason": reason, "messages": messages}
             for (agent, reason), messages in self.unasked.items()
         ]
-        return {"budget": limited, "unasked": rows}
+        without_tools = [{"agent": a, "reason": why} for a, why in sorted(self.without_tools)]
+        return {"unasked": unasked, "without_tools": without_tools}
 
 
 class Budgets:

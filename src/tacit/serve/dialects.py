@@ -132,6 +132,7 @@ class Responses(Dialect):
                 "output_tokens": usage["completion_tokens"],
                 "output_tokens_details": usage["completion_tokens_details"],
                 "total_tokens": usage["total_tokens"],
+                **({"tacit_cut": usage["tacit_cut"]} if "tacit_cut" in usage else {}),
             },
             **({"tacit": body["tacit"]} if "tacit" in body else {}),
         }

@@ -60,8 +60,11 @@ class BudgetGuard(Guard):
             left = max(0, left) + self._allowance.reserve.get("tokens", 0)
         return int(min(most, max(1, left)))
 
-    def over(self) -> bool:
-        return self._allowance.short_of(answers=False) is not None
+    def withholds_tools(self, agent: str) -> bool:
+        """True once only the answer's tokens or money are left. A tool call is no turn."""
+        if reason := self._allowance.short_of(("tokens", "money"), answers=False):
+            self._allowance.without_tools.add((agent, reason))
+        return reason is not None
 
     def heard(self, call: Call) -> None:
         """Count a call that is over."""

@@ -57,6 +57,9 @@ class Metrics:
         self._unasked = counter(
             "tacit_unasked", "Messages that agents were not asked for", ["agent", "reason"]
         )
+        self._without_tools = counter(
+            "tacit_without_tools", "Requests in which tools were withheld", ["agent", "reason"]
+        )
         self._left = prometheus.Histogram(
             "tacit_conversation_left",
             "Share of a conversation's budget that is left after an answer",
@@ -77,6 +80,8 @@ class Metrics:
         if answer.allowance:
             for (agent, reason), messages in answer.allowance.unasked.items():
                 self._unasked.labels(agent, reason).inc(messages)
+            for agent, reason in answer.allowance.without_tools:
+                self._without_tools.labels(agent, reason).inc()
             for kind, share in answer.allowance.shares_left().items():
                 self._left.labels(kind).observe(share)
 

@@ -204,10 +204,8 @@ class Seat:
 
     @property
     def _calls_left(self) -> int:
-        if self.team.setting.guard.over():
-            return 0
-        called = BRANCH.get().tool_calls[self.agent.name]
-        return self.agent.config.max_tool_calls - called
+        left = self.agent.config.max_tool_calls - BRANCH.get().tool_calls[self.name]
+        return 0 if left and self.team.setting.guard.withholds_tools(self.name) else left
 
     async def _go_on(self, request: Request, call: Call, tools: Mapping[str, Tool]) -> Request:
         """Run the tools that a call asks for, and append what they say to its ids."""

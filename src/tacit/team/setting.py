@@ -54,8 +54,8 @@ class Guard:
         """
         return seat.agent.config.max_tokens
 
-    def over(self) -> bool:
-        """True if agents must come to an end: they may call no more tools."""
+    def withholds_tools(self, agent: str) -> bool:
+        """True if an agent that has tools may call no more of them."""
         return False
 
 
