@@ -170,6 +170,33 @@ def test_earlier_turns_and_system_prompts_are_quoted_above_the_question() -> Non
     assert '<message from="assistant">\n2\n</message>' in first
 
 
+def test_a_view_is_shown_to_its_agent_alone_and_to_no_other_request() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def says(role: str, text: str) -> Any:
+        def script(request: Request) -> str:
+            seen.append((role, "\n".join(message.content for message in request.messages)))
+            return text
+
+        return script
+
+    def body(number: int) -> dict[str, Any]:
+        views = {role: f"Secret {number} of the {role}." for role in ("hinter", "actor")}
+        question = [{"role": "user", "content": f"Question {number}?"}]
+        return asked(messages=question, n=2) | ({"views": views} if number else {})
+
+    roster = hint_team(hinter=says("hinter", HINT), actor=says("actor", ANSWER))
+    with running(backend(roster)) as server, ThreadPoolExecutor(9) as pool:
+        replies = list(pool.map(server.post, map(body, range(9))))
+    assert [reply.status_code for reply in replies] == [200] * 9
+    assert not any("x-tacit-ignored" in reply.headers for reply in replies)
+    assert len(seen) == 36
+    for role, text in seen:
+        (number,) = re.findall(r"Question (\d)", text)
+        known = [f"Secret {number} of the {role}."] if number != "0" else []
+        assert re.findall(r"Secret .*", text) == known
+
+
 def test_half_a_character_is_read_and_answered() -> None:
     seen: list[str] = []
 
@@ -216,6 +243,9 @@ def test_half_a_character_is_read_and_answered() -> None:
         (asked(n=0), 400, "n", "greater than or equal to 1"),
         (asked(tools=[{"type": "function"}]), 400, "tools", "not supported"),
         (asked(stop=7), 400, "stop", "valid"),
+        (asked(views="x"), 400, "views", "valid dict"),
+        (asked(views={"actor": 7}), 400, "views.actor", "valid string"),
+        (asked(views={"Actor": "x"}), 400, "views", "no agent `Actor`; it has `hinter`, `actor`"),
         (asked(stop="x" * 1001), 400, "stop", "at most 16 texts of at most 1,000 characters"),
         (asked(stop=list("abcdefghijklmnopq")), 400, "stop", "at most 16 texts"),
         (asked(response_format={"type": "json_object"}), 400, "response_format", "not supported"),

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tacit.config import AgentConfig, TeamConfig
-from tacit.engine.base import Engine
+from tacit.engine.base import Engine, Request
 from tacit.engine.scripted import Script, ScriptedEngine
 from tacit.errors import ConfigError, EngineError
 from tacit.serve.admission import ServerLimits
@@ -122,6 +122,23 @@ def test_the_collaborator_sees_earlier_turns_but_no_system_prompt() -> None:
         server.post(REQUEST | {"messages": REQUEST["messages"][3:]})  # type: ignore[index]
     assert 'from="assistant">\n2\n' in seen[0] and "terse" not in seen[0]
     assert seen[1] == "And 17 + 25?"
+
+
+def test_a_helpers_view_is_kept_from_the_actors_server() -> None:
+    seen: list[str] = []
+
+    def hinter(request: Request) -> str:
+        seen.append(request.messages[-1].content)
+        return HINT
+
+    with proxied([completion("42")], hinter) as (server, actor):
+        server.post(REQUEST | {"views": {"hinter": "the secret note"}})
+        server.post(REQUEST | {"views": {"actor": "the client's note"}})
+        refused = server.post(REQUEST | {"views": {"critic": "x"}})
+    assert "the secret note" in seen[0] and "note" not in seen[1]
+    assert "note" not in json.dumps(actor.asked[0]) and "views" not in actor.asked[0]
+    assert "the client's note" in actor.asked[1]["messages"][3]["content"]
+    assert refused.status_code == 400 and len(actor.asked) == 2
 
 
 def test_in_a_tool_loop_the_same_question_carries_the_same_hint() -> None:

@@ -25,7 +25,7 @@ from tacit.serve.guard import BudgetGuard
 from tacit.serve.http_error import HttpError
 from tacit.serve.relay import CallsTools, Relay
 from tacit.serve.schema import ChatRequest, Json, models_json, usage_of
-from tacit.serve.team_backend import question_of
+from tacit.serve.team_backend import check_views, question_of
 from tacit.serve.upstream import Upstream
 from tacit.team.roster import Roster
 from tacit.team.setting import Answering, Setting
@@ -84,6 +84,7 @@ class ProxyBackend:
             told = f"`{self._name}` helps any model of the Actor's server: ask for one of those"
             raise HttpError(404, told, param="model", code="model_not_found")
         self._budgets.check(chat)
+        check_views(chat, self._roster)
         return []  # everything goes on to the Actor
 
     async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
@@ -106,7 +107,7 @@ class ProxyBackend:
         except HttpError:  # nothing that a helper could read
             done = await relay.ask()
             return done.text, [_call(relay, done)], False
-        task = Task(id="serve", question=relay.question, answer="", grader="")
+        task = Task(id="serve", question=relay.question, answer="", grader="", views=chat.views)
         seed = 0 if chat.fields.seed is None else chat.fields.seed
         agents = [
             replace(agent, engine=relay, form="tagged") if agent.role == ACTOR else agent

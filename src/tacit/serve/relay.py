@@ -83,7 +83,7 @@ class Relay(TextOnly):
             self._emit(chunk)
 
     def _body(self, added: str) -> Json:
-        ours = ("tacit", "stream", "stream_options")
+        ours = ("tacit", "views", "stream", "stream_options")
         body = {name: value for name, value in self._chat.body.items() if name not in ours}
         place = last_user(self._chat.fields.messages)
         if added and place is not None:

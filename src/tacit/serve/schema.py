@@ -40,18 +40,23 @@ class WireMessage(_Lenient):
 
     @property
     def text(self) -> str:
-        """The text parts. Images have none; half a character, which no model reads, becomes `?`."""
+        """The text parts. Images have none."""
         text = self.content or ""
         if isinstance(text, list):
             parts = [part.get("text") for part in text if part.get("type") == "text"]
             text = "\n".join(part for part in parts if isinstance(part, str))
-        return text.encode(errors="replace").decode()
+        return _readable(text)
 
     @property
     def odd_part(self) -> int | None:
         """The first part that is not text, by its number; None if there is none."""
         parts = self.content if isinstance(self.content, list) else []
         return next((n for n, part in enumerate(parts) if part.get("type") != "text"), None)
+
+
+def _readable(text: str) -> str:
+    """The text with `?` for half a character, which no model reads."""
+    return text.encode(errors="replace").decode()
 
 
 Messages = Sequence[WireMessage]
@@ -93,6 +98,8 @@ class ChatFields(_Lenient):
     seed: int | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     stop: str | list[str] | None = None
+    views: dict[str, str] | None = None
+    """Ours: agent or role → what it alone is shown beside the question."""
     tacit: Wish | None = None
 
 
@@ -130,6 +137,10 @@ class ChatRequest:
             told = f"a conversation's name may have at most {LONGEST_NAME} characters"
             raise HttpError(400, told)
         return named
+
+    @property
+    def views(self) -> dict[str, str]:
+        return {agent: _readable(text) for agent, text in (self.fields.views or {}).items()}
 
     @property
     def max_tokens(self) -> int | None:

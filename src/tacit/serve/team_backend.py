@@ -63,6 +63,7 @@ class TeamBackend:
             told = "`stop` may be at most 16 texts of at most 1,000 characters each"
             raise HttpError(400, told, param="stop")
         self._budgets.check(chat)
+        check_views(chat, self._roster)
         for messages in chat.prompts:
             check_messages(messages)
         return _ignored(chat)
@@ -78,7 +79,7 @@ class TeamBackend:
                     tasks = [
                         group.create_task(
                             self._play(
-                                question_of(messages),
+                                self._task(chat, question_of(messages)),
                                 choice,
                                 Setting(seed=seed, sample=sample),
                                 allowance,
@@ -92,16 +93,19 @@ class TeamBackend:
         body = completion(chat, [(choice.text, choice.finish) for choice in choices], calls)
         return finished(chat, body, calls, emit, allowance=allowance)
 
-    async def _play(
-        self, question: str, choice: "_Choice", setting: Setting, allowance: Allowance
-    ) -> list[Call]:
-        task = Task(
+    def _task(self, chat: ChatRequest, question: str) -> Task:
+        return Task(
             id="serve",
             question=question,
             answer="",
             grader=self._budgets.reader,
             instruction=self._instruction,
+            views=chat.views,
         )
+
+    async def _play(
+        self, task: Task, choice: "_Choice", setting: Setting, allowance: Allowance
+    ) -> list[Call]:
         guard = BudgetGuard(allowance, self._budgets.reader)
         setting = replace(setting, answering=choice.answering(), guard=guard)
         team = self._roster.seat(task, setting, guard.heard)
@@ -240,6 +244,15 @@ def last_user(messages: Messages) -> int | None:
     """The place of the last user message; tools' results may follow it."""
     users = [place for place, message in enumerate(messages) if message.role == "user"]
     return users[-1] if users else None
+
+
+def check_views(chat: ChatRequest, roster: Roster) -> None:
+    known = dict.fromkeys(name for agent in roster.agents for name in (agent.role, agent.name))
+    for agent in chat.views:
+        if agent not in known:
+            names = ", ".join(f"`{name}`" for name in known)
+            told = f"`views`: the team has no agent `{agent}`; it has {names}"
+            raise HttpError(400, told, param="views")
 
 
 def check_messages(messages: Messages) -> None:
