@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, strategies as st
 from openai import OpenAI
 
+from tacit.config import Config
 from tacit.economy.ledger import Price, PriceTable
 from tacit.engine.base import Request
 from tacit.errors import ConfigError
 from tacit.serve.budgets import Budget, BudgetRules, Budgets, Conversations, parse_budget
 from tacit.serve.http_error import HttpError
 from tacit.serve.schema import parse_chat
+from tacit.serve.serving import open_roster
 from tacit.serve.team_backend import TeamBackend
 from tacit.team.roster import Roster, find_topology
 from tacit.team.topologies import TOPOLOGIES
@@ -304,6 +306,24 @@ def test_tools_are_withheld_for_tokens_and_money_and_it_is_told(
     )
     counted = f'tacit_without_tools_total{{agent="actor",reason="{reason}"}} 1.0'
     assert (counted in page) is bool(reason)
+
+
+@pytest.mark.parametrize("money", [0.05, 0.1, 0.2, 0.25, 0.4, 0.5])
+async def test_a_budget_of_money_binds_agents_that_speak_at_once(money: float) -> None:
+    """A debater's first prompt costs about 0.03, its second 0.1; all six messages 0.43."""
+    debater = {"count": 3, "max_tokens": 24, "temperature": 0.7}
+    team = {"topology": "debate", "agents": {"debater": debater}, "options": {"rounds": 2}}
+    config = Config.model_validate({"name": "team", "tasks": {"name": "arithmetic"}, "team": team})
+    rules = BudgetRules(request=Budget(money=money), answer_tokens=24)
+    prices = PriceTable(date="2026-01-01", models={"pocket": Price(input=1000, output=1000)})
+    async with open_roster(config, None, {}) as roster:
+        backend = TeamBackend("team", roster, "Box it.", Budgets(rules, prices))
+        done = await backend.answer(parse_chat(ASKED | {"seed": 3}, {}), lambda chunk: None)
+    assert done.allowance
+    spent = done.allowance.request.spent["money"]
+    assert money / 3 < spent <= money or spent == pytest.approx(0.43, abs=0.03)
+    assert len(done.calls) + sum(done.allowance.unasked.values()) == 6
+    assert not any(done.allowance.request.kept.values())
 
 
 def boxed(*answers: str) -> Any:

@@ -18,7 +18,7 @@ from tacit.run.folder import EPISODE, RunFolder
 from tacit.team.prompts import PARTS
 from tacit.team.roster import Roster, build_roster, check_team
 from tacit.team.seat import Seat
-from tacit.team.setting import Guard, Setting
+from tacit.team.setting import Guard, Prompt, Setting
 from tacit.team.team import Team
 from tacit.types import Choice, Episode, Grade, Message, Task
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, system
@@ -59,7 +59,9 @@ class Strict(Guard):
         self.asked: list[tuple[str, bool, bool, list[str]]] = []
         self.silenced, self.after = silenced, after
 
-    def most_tokens(self, seat: Seat, *, answers: bool, final: bool, foreign: bool = False) -> int:
+    def most_tokens(
+        self, seat: Seat, prompt: Prompt, *, answers: bool, final: bool, foreign: bool = False
+    ) -> int:
         heard = [call.text for call in seat.team.heard]
         self.asked.append((seat.name, answers, final, heard))
         return 0 if seat.name in self.silenced and len(heard) >= self.after else 2

@@ -89,7 +89,7 @@ class Meter:
     budget: Budget
     spent: defaultdict[str, float] = field(default_factory=_amounts)
     kept: defaultdict[str, float] = field(default_factory=_amounts)
-    """For answers to come, and turns of messages under way."""
+    """For answers to come, and the turns and money of messages under way."""
     used: float = 0.0
     """When a request last asked for it."""
     open: int = 0
@@ -163,9 +163,14 @@ class Allowance:
     def left(self, kind: str) -> float:
         return min(meter.left(kind) for meter in self.meters)
 
-    def short_of(self, kinds: Iterable[str] = KINDS, *, answers: bool) -> str | None:
-        """What there is no more of; an answer may take what is kept for it."""
-        left = {kind: self.left(kind) for kind in kinds}
+    def short_of(
+        self, kinds: Iterable[str] = KINDS, *, answers: bool, money: float = 0.0
+    ) -> str | None:
+        """What there is no more of once so much money is spent.
+
+        An answer may take what is kept for it.
+        """
+        left = {kind: self.left(kind) - money * (kind == "money") for kind in kinds}
         return next((k for k, n in left.items() if n < 0 or (n == 0 and not answers)), None)
 
     def spend(self, call: Call) -> None:

@@ -3,20 +3,21 @@
 Whoever may be silent, or only helps, is then no longer asked. An agent that answers keeps its last
 answer, and is asked only if it has none, or for the final answer if something was said since.
 
-Agents may be asked at once, so a budget of tokens or money can be exceeded by what is under way; a
-turn is counted when its message begins. What was `agreed` or is `repeating` is judged by what all
+Agents may be asked at once, so a budget of tokens can be exceeded by what is under way. A turn is
+counted when its message begins, and money is set aside for its prompt and its longest. What was `agreed` or is `repeating` is judged by what all
 agents have heard, so it does not depend on which of several calls ends first.
 """
 
-from collections import Counter
+import math
+from collections import defaultdict
 
 from tacit.economy.reward import repeated_grams
 from tacit.graders.final_answer import last_boxed
 from tacit.grading import read_answer
 from tacit.serve.budgets import Allowance
 from tacit.team.prompts import HELPING_PARTS
-from tacit.team.seat import Seat
-from tacit.team.setting import Guard
+from tacit.team.seat import LONG, Seat
+from tacit.team.setting import Guard, Prompt
 from tacit.team.team import Team
 from tacit.types import Call, Message, Task
 
@@ -34,35 +35,57 @@ class BudgetGuard(Guard):
         self._allowance = allowance
         self._reader = Task(id="serve", question="", answer="", grader=reader)
         self._free = free
-        self._begun: Counter[tuple[str, bool]] = Counter()
-        """Messages under way by agent, and whether they may be the answer."""
+        self._begun: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
+        """By agent, and whether it may be the answer: the money kept for each message under way."""
         self._answered = False
         """True once somebody was asked for an answer."""
         self._last: Message | None = None
         self._looked = 0
         self._stopped: str | None = None
 
-    def most_tokens(self, seat: Seat, *, answers: bool, final: bool, foreign: bool = False) -> int:
-        most = seat.agent.config.max_tokens
+    def most_tokens(
+        self, seat: Seat, prompt: Prompt, *, answers: bool, final: bool, foreign: bool = False
+    ) -> int:
+        most, allowance = seat.agent.config.max_tokens, self._allowance
         if seat.name in self._free:
             return most
         self._look(seat.team)
         covered = answers and not self._answering
-        reason = self._stopped or self._allowance.short_of(answers=covered)
+        read, token = self._prices(seat, prompt)
+        reason = self._stopped or allowance.short_of(answers=covered, money=read)
         if reason and not (answers and self._needed(seat, final, foreign)):
-            self._allowance.unasked[seat.name, reason] += 1
+            allowance.unasked[seat.name, reason] += 1
             return 0
-        left = self._allowance.left("tokens")
-        self._begun[seat.name, answers] += 1
-        self._answered |= answers
-        self._allowance.keep("turns", not covered)
+        tokens = allowance.left("tokens")
+        paid = (allowance.left("money") - read) / token if token else math.inf
+        kept = allowance.reserve if covered or reason else {}
         if answers:
-            left = max(0, left) + self._allowance.reserve.get("tokens", 0)
-        return int(min(most, max(1, left)))
+            tokens = max(0, tokens) + allowance.reserve.get("tokens", 0)
+            paid = max(0, paid) + kept.get("tokens", 0)
+        most = int(min(most, max(1, tokens), max(1, paid)))
+        self._begun[seat.name, answers].append(max(0, read + most * token - kept.get("money", 0)))
+        allowance.keep("money", self._begun[seat.name, answers][-1])
+        allowance.keep("turns", not covered)
+        self._answered |= answers
+        return most
+
+    def _prices(self, seat: Seat, prompt: Prompt) -> tuple[float, float]:
+        """The money for reading a prompt, and for each token that is said.
+
+        What only a server can count is taken to have a token for every four characters.
+        """
+        if self._allowance.left("money") == math.inf or not self._allowance.prices:
+            return 0.0, 0.0
+        price = self._allowance.prices.of(seat.agent.engine.model)
+        length = sum(len(message.content) for message in prompt)
+        ids = seat.agent.engine.encode(prompt) if length < LONG else ()
+        most = max(price.output, price.reasoning or 0)
+        return (len(ids) or length / 4) * price.input / 1e6, most / 1e6
 
     def withholds_tools(self, agent: str) -> bool:
         """True once only the answer's tokens or money are left. A tool call is no turn."""
-        if reason := self._allowance.short_of(("tokens", "money"), answers=False):
+        own = sum(self._begun[agent, True] + self._begun[agent, False])
+        if reason := self._allowance.short_of(("tokens", "money"), answers=False, money=-own):
             self._allowance.without_tools.add((agent, reason))
         return reason is not None
 
@@ -77,13 +100,13 @@ class BudgetGuard(Guard):
         keys = [(call.agent, answers), (call.agent, not answers)]
         key = next((key for key in keys if self._begun[key]), None)
         if key and not call.tool_calls:
-            self._begun[key] -= 1
+            self._allowance.keep("money", -self._begun[key].pop())
             self._allowance.keep("turns", -(not key[1] or self._answering > 0))
 
     @property
     def _answering(self) -> int:
         """Answers under way. The turn of one of them is that which is kept for the answer."""
-        return sum(n for (_, answers), n in self._begun.items() if answers)
+        return sum(len(kept) for (_, answers), kept in self._begun.items() if answers)
 
     def answer(self, given: Message) -> Message:
         """The topology's answer, or the last one said if the topology was left with silence."""

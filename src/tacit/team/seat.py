@@ -75,9 +75,6 @@ class Seat:
         unasked = self._left_out(round) or self.team.over
         if unasked and (instead := self._instead(part, final)):
             return instead
-        answers = final or part not in HELPING_PARTS
-        if not (most := setting.guard.most_tokens(self, answers=answers, final=final)):
-            return self._instead(part, final) or Message(agent.name, silent=True)
         prompt = partial(
             build,
             part,
@@ -87,11 +84,17 @@ class Seat:
             system=agent.config.system,
             may_be_silent=allowed,
         )
-        tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
-        view = f"({SEARCHED})" if self.view and "lookup" in tools else self.view
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
-        private = {"view": quoted.pop("view", None) or _messages(view or None)}
+        shown = quoted.pop("view", None)
+        private = {"view": shown or _messages(self.view or None)}
         messages = prompt(question, quoted | private)
+        answers = final or part not in HELPING_PARTS
+        if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
+            return self._instead(part, final) or Message(agent.name, silent=True)
+        tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
+        if self.view and "lookup" in tools and not shown:
+            private = {"view": _messages(f"({SEARCHED})")}
+            messages = prompt(question, quoted | private)
         asked = _at_most(most, setting.answering if final else Answering())
         try:
             said = await self._say(
@@ -116,7 +119,8 @@ class Seat:
         if agent.may_be_silent:
             messages = tell_of_silence(messages)
         allowed, guard = agent.may_be_silent, self.team.setting.guard
-        most = guard.most_tokens(self, answers=not allowed, final=not allowed, foreign=True)
+        must = not allowed
+        most = guard.most_tokens(self, messages, answers=must, final=must, foreign=True)
         if not most:
             return Message(agent.name, silent=True)
         asked = _at_most(most, Answering(max_tokens=max_tokens))

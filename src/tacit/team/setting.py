@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tacit.config import AgentConfig, Cut
 from tacit.engine.base import Engine
 from tacit.team.tools import Toolbox
-from tacit.types import Call, Choice
+from tacit.types import Call, ChatMessage, Choice
 
 if TYPE_CHECKING:
     from tacit.team.seat import Seat
@@ -41,11 +41,14 @@ class Answering:
     """Called with the pieces of the answer as they are generated."""
 
 
+Prompt = tuple[ChatMessage, ...]
+
+
 class Guard:
     """Says who may speak and how long. This one lets everybody; a server's budget is stricter."""
 
     def most_tokens(
-        self, seat: "Seat", *, answers: bool, final: bool, foreign: bool = False
+        self, seat: "Seat", prompt: Prompt, *, answers: bool, final: bool, foreign: bool = False
     ) -> int:
         """The longest next message; 0: the agent is not asked, and its last answer stands.
 
