@@ -111,6 +111,20 @@ def test_an_audited_folder_is_finished_and_its_plays_are_no_teams(tmp_path: Path
     assert any("audit.json is damaged" in note for note in run.overview()["notes"])
 
 
+def test_an_audited_recording_lacks_no_config_and_its_plays_are_no_teams(tmp_path: Path) -> None:
+    write(tmp_path, "recording.json", {"to": "http://127.0.0.1:1/v1"})
+    write(tmp_path, "episodes/without a 3b9fd1c6.jsonl", episode("t", [call("b", "4")], True))
+    write(tmp_path, "audit.json", audit())
+    overview = opened(tmp_path).overview()
+    assert overview["points"] == []
+    assert [source["audits"] for source in overview["sources"]] == [True]
+    assert not any("config.json" in note for note in overview["notes"])
+    (tmp_path / "recording.json").unlink()
+    overview = opened(tmp_path).overview()
+    assert [point["name"] for point in overview["points"]] == ["without a 3b9fd1c6"]
+    assert any("config.json" in note for note in overview["notes"])
+
+
 def test_the_page_quotes_messages_and_may_leave_them_out(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="needs plotly (extra report)")
     from tacit.report.page import write_report

@@ -4,7 +4,6 @@ An audit of a recording has traffic and no outcomes; then nothing has a worth.
 """
 
 from collections import Counter
-from collections.abc import Collection
 from typing import Any
 
 from tacit.report.results import estimate
@@ -40,12 +39,12 @@ def audit_of(tree: Tree) -> Tree | None:
     }
 
 
-def is_play(source: str, sources: Collection[str]) -> bool:
+def is_play(source: str, *, audited: bool) -> bool:
     """True for the plays of an audit, which are no teams to set beside each other.
 
     Each part is played without on as many tasks as it took to judge that part.
     """
-    return "audited" in sources and (source == "audited" or source.startswith("without "))
+    return audited and (source == "audited" or source.startswith("without "))
 
 
 def without_texts(audit: Tree) -> Tree:

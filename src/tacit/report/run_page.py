@@ -76,6 +76,14 @@ class Run:
         self.evals = {name: tree for name, tree in read.items() if tree}
 
     @property
+    def _is_recording(self) -> bool:
+        """True for calls of another program, which has no config of ours."""
+        return (self.folder / "recording.json").exists()
+
+    def _is_play(self, source: str) -> bool:
+        return is_play(source, audited="audited" in self.sources or self._is_recording)
+
+    @property
     def trains(self) -> bool:
         there = (self.folder / "metrics.jsonl").exists() or "train" in self.sources
         return there or any(step_of(name) is not None for name in self.evals)
@@ -155,6 +163,7 @@ class Run:
             "name": source.name,
             "number": source.place,
             "kind": kind_of(source.name),
+            "audits": self._is_play(source.name),
             "step": step_of(source.name),
             "count": len(source),
             "epoch": source.epoch,
@@ -175,7 +184,7 @@ class Run:
             points[name] = point_of(name, tree | later)
         for source in self._ordered_sources() if not self.search else ():  # on other tasks
             played = source.name != "train" and not source.name.endswith(VARIANTS)
-            played &= not is_play(source.name, self.sources)
+            played &= not self._is_play(source.name)
             if played and source.name not in points and len(source):
                 points[source.name] = counted(source) | {
                     "partial": not (self.summary or self.audit)
@@ -187,7 +196,7 @@ class Run:
         notes = list(self._notes)
         here = {path.name for path in self._files("*")}
         files = {path.stem for path in self._files("episodes/*.jsonl")}
-        if "config.json" not in here:
+        if not (here & {"config.json", "recording.json"}):
             notes.append("There is no config.json: settings and budgets are not known.")
         if self.trains and not self.metrics.steps:
             notes.append("There is no metrics.jsonl with whole lines yet: no curves.")

@@ -151,6 +151,7 @@ class RunView {
     const [, checkpoint, play] = name.match(/^(eval-\d+)( .+)$/) ?? [];
     if (play) return `${this.title(checkpoint)}${play}`; // made to speak, and the like
     const point = this.points.find((p) => p.name === name) ?? this.source(name);
+    if (point?.audits) return name.replace(/ [0-9a-f]{8}$/, ""); // of the program that was run
     if (!point || point.kind !== "checkpoint") return name;
     if (point.step === 0) return "untrained";
     return point.name === this.trained?.name && this.state.best_step === point.step

@@ -4,11 +4,11 @@
 // Sides are those somebody chose; else they follow the run.
 const talkView = { unit: "tokens", sides: [null, null] };
 
-// All sources that can be drawn, as [key, words].
+// All sources that can be drawn, as [key, words]. An audit's plays without a part are no teams.
 function flowChoices(runs) {
   return runs.flatMap((run) =>
     run.sources
-      .filter((source) => source.flow.episodes)
+      .filter(({ flow, audits, name }) => flow.episodes && (!audits || name === "audited"))
       .map((source) => [
         `${run.id}/${source.name}`,
         (runs.length > 1 ? `${run.label} · ` : "") + run.title(source.name),

@@ -72,8 +72,8 @@ function oneRun(run) {
         "Held-out numbers of the trained team follow with its first evaluation.",
       ),
     );
-  else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
   else if (run.overview.audit) parts.push(h("h1", { class: "claim" }, auditClaim(run.overview.audit)));
+  else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
   else
     parts.push(
       h("h1", { class: "claim" }, "No evaluation yet"),
