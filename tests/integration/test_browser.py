@@ -510,6 +510,21 @@ def test_an_audit_is_a_graph_a_ranking_and_the_messages_behind_it(
         assert tab.fits() and tab.errors == []
 
 
+def test_colours_and_the_claim_of_an_audit_follow_its_verdicts(tab: Tab, tmp_path: Path) -> None:
+    """A verdict's interval is wider than the one that is shown, so both may disagree."""
+    tree_ = audit()
+    for part in tree_["parts"]:
+        part["verdict"] = "helps" if part["name"] == "b" else "undecided"
+    write(tmp_path, "audit.json", tree_)
+    write(tmp_path, "episodes/solo.jsonl", episode("t", [call("a", "4")], True))
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    assert page.inner_text(".claim") == "b helps most: +0.0 points", "and not which team is best"
+    rings = [ring.get_attribute("style") for ring in page.locator("#audits circle").all()]
+    assert ["--c0" in style for style in rings] == [False, True, False]
+    assert ["--faint" in style for style in rings] == [True, False, True]
+    assert tab.errors == []
+
+
 def test_a_recording_is_shown_without_worth_and_a_live_audit_when_it_ends(
     tab: Tab, tmp_path: Path
 ) -> None:

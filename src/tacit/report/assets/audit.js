@@ -42,14 +42,14 @@ function edgeInWords(edge) {
 // The first line of the page where nothing was trained.
 function auditClaim({ parts, team }) {
   const agents = parts.filter((part) => part.kind === "agent"),
-    helps = agents.find((part) => sureOf(part.value) > 0),
-    harms = agents.findLast((part) => sureOf(part.value) < 0),
+    helps = agents.find((part) => sureOf(part) > 0),
+    harms = agents.findLast((part) => sureOf(part) < 0),
     claim = (part, verb) =>
       part && `${oneLine(part.name)} ${verb} most: ${signed(100 * part.value.mean)} points`;
   if (!agents.length)
     return `${fixed(team.read, 0)} tokens read and ${fixed(team.said, 0)} said an episode`;
   const claims = [claim(helps, "helps"), claim(harms, "harms")].filter(Boolean);
-  return claims.join("; ") || "No agent surely helps or harms";
+  return claims.join("; ") || "No agent is shown to help or harm";
 }
 
 function auditInWords(audit) {
@@ -152,7 +152,7 @@ function rankingPanel({ parts, confidence, currency }) {
     "What each part is worth",
     columns,
     rows,
-    `Helped, harmed: plays that were right only with it, only without it. Costs: what an episode takes more with it. Every interval is ${sure} by itself: among ${plural(parts.length, "part")}, some may miss.`,
+    `Helped, harmed: plays that were right only with it, only without it. Costs: what an episode takes more with it. Every interval is ${sure} by itself: among ${plural(parts.length, "part")}, some may miss. Verdict and colour go by a wider one, since the audit may end at any of several looks.`,
   );
 }
 

@@ -4,13 +4,14 @@
 
 const MOST_ARROWS = 80;
 
-// 1 if it surely helps, -1 if it surely harms, 0 if either is possible.
-const sureOf = (value) => (value.low > 0 ? 1 : value.high < 0 ? -1 : 0);
+// 1 if it helps, -1 if it harms, 0 if neither is shown. The verdict knows of an interval that is
+// wider than the part's own, since the audit looked several times.
+const sureOf = (part) => ({ helps: 1, harms: -1 })[part?.verdict] ?? 0;
 const mostOf = (parts) => Math.max(1e-9, ...parts.map((part) => Math.abs(part.value.mean)));
 
-// Blue helps and orange harms, paler the less; grey where either is possible or nothing is known.
+// Blue helps and orange harms, paler the less; grey where neither is shown.
 function toneOf(part, most) {
-  const sure = part ? sureOf(part.value) : 0;
+  const sure = sureOf(part);
   if (!sure) return "var(--faint)";
   const strength = 50 + (50 * Math.abs(part.value.mean)) / most;
   return `color-mix(in srgb, var(${sure > 0 ? "--c0" : "--c1"}) ${strength.toFixed(0)}%, var(--panel))`;
@@ -127,7 +128,7 @@ function graphLegend({ edges, parts }) {
     parts.length > 0 && [
       key("helps", "--c0"),
       key("harms", "--c1"),
-      key("either is possible", "--faint"),
+      key("neither is shown", "--faint"),
       key("not measured", "--faint", "dashed"),
     ],
     h("span", {}, "Width: tokens read. What agents read of their own is in the table only."),
