@@ -138,6 +138,23 @@ def audit(names: tuple[str, ...] = ("a", "b", "c"), said: str = "forty two") -> 
     }
 
 
+PRUNE: dict[str, Any] = {
+    "proposals": [
+        {
+            "name": "without `a`",
+            "difference": {"mean": 0.01, "low": -0.005, "high": 0.025},
+            **{"tasks": 512, "reward": 0.5, "generated": 20.0, "read": 180.0, "share": 0.55},
+            "passed": True,
+        },
+        {"name": "AgentPrune", "difference": {"mean": 0.0, "low": -0.02, "high": 0.02}},
+        {"name": "damaged", "difference": None},
+    ],
+    "chosen": "without `a`",
+    "config": "runs/x/x-pruned.yaml",
+}
+"""What `tacit prune` writes, as far as the page reads it."""
+
+
 def _part(name: str, kind: str, mean: float) -> dict[str, Any]:
     value = {"mean": mean, "low": mean - 0.2, "high": mean + 0.2}
     verdict = "helps" if mean > 0.2 else "harms" if mean < -0.2 else "undecided"

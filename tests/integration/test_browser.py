@@ -16,6 +16,7 @@ import pytest
 
 from tests.helpers.report_runs import (
     HOSTILE,
+    PRUNE,
     audit,
     call,
     episode,
@@ -523,6 +524,20 @@ def test_colours_and_the_claim_of_an_audit_follow_its_verdicts(tab: Tab, tmp_pat
     assert ["--c0" in style for style in rings] == [False, True, False]
     assert ["--faint" in style for style in rings] == [True, False, True]
     assert tab.errors == []
+
+
+def test_smaller_teams_stand_under_the_audit(tab: Tab, tmp_path: Path) -> None:
+    write(tmp_path, "audit.json", audit())
+    write(tmp_path, "prune.json", PRUNE)
+    page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
+    panel = page.get_by_role("region", name="Smaller teams")
+    rows = [row.locator("td").all_inner_texts() for row in panel.locator("tbody tr").all()]
+    assert rows == [
+        ["without a", "55.0", "+1.0 [−0.5, +2.5]", "passed", "50.0", "20.0", "180.0", "512"],
+        ["AgentPrune", "–", "+0.0 [−2.0, +2.0]", "–", "–", "–", "–", "–"],
+    ]
+    assert "Written to runs/x/x-pruned.yaml: without a." in panel.inner_text()
+    assert tab.fits() and tab.errors == []
 
 
 def test_a_recording_is_shown_without_worth_and_a_live_audit_when_it_ends(

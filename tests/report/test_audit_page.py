@@ -10,7 +10,7 @@ import pytest
 from tacit.report.audit_page import audit_of, without_texts
 from tacit.report.run_page import Run
 from tests.helpers.commands import tacit_
-from tests.helpers.report_runs import HOSTILE, audit, call, episode, write
+from tests.helpers.report_runs import HOSTILE, PRUNE, audit, call, episode, write
 
 
 def edge_of(found: dict[str, Any], sender: str, reader: str) -> dict[str, Any]:
@@ -65,6 +65,21 @@ def test_a_recording_has_traffic_and_no_worth() -> None:
     assert all(agent["worth"] is None for agent in found["agents"])
     assert found["agents"][0]["parts"] == {"instructions": {"tokens": 60.0, "before": 15.0}}
     assert found["team"] == {"calls": 2.0, "read": 100.0, "said": 10.0, "money": None}
+
+
+def test_what_prune_checked_is_told_as_far_as_it_is_there(tmp_path: Path) -> None:
+    write(tmp_path, "audit.json", audit())
+    run = opened(tmp_path)
+    assert run.overview()["prune"] is None
+    write(tmp_path, "prune.json", PRUNE)
+    assert run.refresh(), "a page that is live sees it"
+    found = run.overview()["prune"]
+    assert found["chosen"] == "without `a`" and found["config"] == "runs/x/x-pruned.yaml"
+    assert [one["name"] for one in found["proposals"]] == ["without `a`", "AgentPrune"]
+    assert [one["passed"] for one in found["proposals"]] == [True, False]
+    assert found["proposals"][1]["reward"] is None
+    write(tmp_path, "prune.json", {"proposals": "none"})
+    assert run.refresh() and run.overview()["prune"] is None
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,23 @@ def audit_of(tree: Tree) -> Tree | None:
     }
 
 
+def prune_of(tree: Tree) -> Tree | None:
+    """The smaller teams of `prune.json`, as they were checked; None if it holds none."""
+    numbers = ("tasks", "reward", "generated", "read", "share")
+    rows = [
+        {
+            **{name: number(one.get(name)) for name in numbers},
+            "name": _text(one.get("name")),
+            "difference": estimate(one.get("difference")),
+            "passed": one.get("passed") is True,
+        }
+        for one in trees_at(tree, "proposals")
+    ]
+    words = {name: _text(tree.get(name)) for name in ("chosen", "config")}
+    rows = [one for one in rows if one["difference"]]
+    return {"proposals": rows, **words} if rows else None
+
+
 def is_play(source: str, *, audited: bool) -> bool:
     """True for the plays of an audit, which are no teams to set beside each other.
 

@@ -10,7 +10,7 @@ from typing import Any
 from tacit.cli.tables import paired_tests
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
-from tacit.report.audit_page import audit_of, is_play
+from tacit.report.audit_page import audit_of, is_play, prune_of
 from tacit.report.episodes import Source, Table, place_of
 from tacit.report.results import counted, kind_of, point_of, search_of, step_of
 from tacit.report.tolerant import Columns, Tail, number, read_json, tree_at
@@ -50,8 +50,9 @@ class Run:
         return changed
 
     def _refresh_whole_files(self) -> bool:
-        names = ("config.json", *ENDS, "search.json", "started.jsonl", "checkpoints/best.json")
-        files = [*(self.folder / name for name in names), *self._files("evals/*.json")]
+        names = ("config.json", *ENDS, "prune.json", "search.json", "started.jsonl")
+        files = [self.folder / name for name in (*names, "checkpoints/best.json")]
+        files += self._files("evals/*.json")
         stamps = [self.is_running(), {path: _stamp(path) for path in files}]
         if stamps == self._stamps:
             return False
@@ -67,6 +68,7 @@ class Run:
         self.config = read_json(self.folder / "config.json", self._notes)
         self.summary = read_json(self.folder / "summary.json", self._notes)
         self.audit = audit_of(read_json(self.folder / "audit.json", self._notes))
+        self.prune = prune_of(read_json(self.folder / "prune.json", self._notes))
         self.search = search_of(read_json(self.folder / "search.json", self._notes))
         self._best = read_json(self.folder / "checkpoints" / "best.json", self._notes)
         started = Tail(self.folder / "started.jsonl")
@@ -112,6 +114,7 @@ class Run:
             "tests": [{"text": str(t), "sure": t.sure} for t in paired_tests(self.summary)],
             "stopped": self.summary.get("stopped"),
             "audit": self.audit,
+            "prune": self.prune,
             "sources": [self._source(source) for source in self._ordered_sources()],
             "config": self.config,
             "starts": [{name: s[name] for name in known if name in s} for s in self.starts],

@@ -8,15 +8,15 @@ let auditsDrawn = "";
 
 function drawAudits(runs) {
   const some = runs.filter((run) => run.overview.audit),
-    now = JSON.stringify(some.map((run) => [run.label, run.overview.audit]));
+    now = JSON.stringify(some.map(({ label, overview }) => [label, overview.audit, overview.prune]));
   byId("audit").hidden = !some.length;
   if (now === auditsDrawn) return;
   const drawn = some.flatMap((run) => [
     runs.length > 1 && h("h3", { class: "audit-of" }, oneLine(run.label)),
     h("p", { class: "quiet" }, auditInWords(run.overview.audit)),
-    ...[graphPanels, rankingPanel, messagesPanel, findingsPanel, promptsPanel].map((panel) =>
-      panel(run.overview.audit),
-    ),
+    ...[graphPanels, rankingPanel].map((panel) => panel(run.overview.audit)),
+    prunePanel(run.overview.prune),
+    ...[messagesPanel, findingsPanel, promptsPanel].map((panel) => panel(run.overview.audit)),
   ]);
   fill(byId("audits"), drawn);
   auditsDrawn = now;
@@ -153,6 +153,31 @@ function rankingPanel({ parts, confidence, currency }) {
     columns,
     rows,
     `Helped, harmed: plays that were right only with it, only without it. Costs: what an episode takes more with it. Every interval is ${sure} by itself: among ${plural(parts.length, "part")}, some may miss. Verdict and colour go by a wider one, since the audit may end at any of several looks.`,
+  );
+}
+
+// What `tacit prune` checked on tasks that the audit did not use, cheapest first.
+function prunePanel(prune) {
+  if (!prune) return null;
+  const plain = (name) => oneLine(name.replaceAll("`", ""));
+  const columns = [
+    ["smaller team", ({ name }) => h(name === prune.chosen ? "b" : "span", {}, plain(name))],
+    ["tokens %", (one) => points(one.share)],
+    ["reward − whole team's", (one) => inPoints(one.difference)],
+    ["check", (one) => (one.passed ? "passed" : "–")],
+    ["reward", (one) => points(one.reward)],
+    ["said", (one) => fixed(one.generated)],
+    ["read", (one) => fixed(one.read)],
+    ["tasks", (one) => whole(one.tasks)],
+  ];
+  const end = prune.chosen
+    ? `Written to ${oneLine(prune.config)}: ${plain(prune.chosen)}.`
+    : "No smaller team is shown to be as good; more tasks would narrow the intervals.";
+  return auditTable(
+    "Smaller teams on tasks that the audit did not use",
+    columns,
+    prune.proposals,
+    `Tokens: said and read, of the whole team's. Passed: the interval, widened for the number of proposals, lies above −1 point. ${end}`,
   );
 }
 

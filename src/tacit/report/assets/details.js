@@ -11,6 +11,7 @@ function drawDetails(runs) {
   if (now !== detailsDrawn) drawPanels(runs);
   detailsDrawn = now;
   byId("markdown").textContent = markdownOf(runs);
+  byId("markdown").closest(".panel").hidden = !runs.some((run) => run.points.length);
 }
 
 function drawPanels(runs) {
