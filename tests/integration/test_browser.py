@@ -293,18 +293,30 @@ def test_what_talk_is_worth_is_a_table_where_it_was_measured(tab: Tab, tmp_path:
     estimate = {"mean": 0.25, "low": -0.1, "high": 0.6}
     play = {"messages": 1, "generated": 10, "read": 40, "above": estimate}
     talk = {"plays": {"free": {**play, "messages": 0.5, "above": None}, "speaking": play}}
-    talk |= {"choosing": {"auc": 0.9, "silent_needed": 0.1, "silent_idle": 0.8}}
+    choosing = {"needed": 10, "auc": 0.9, "silent_needed": 0.1, "silent_idle": 0.8}
+    talk |= {"choosing": choosing | {"precision": 0.7, "recall": 0.9}}
+    talk |= {"choosing_by_agent": {"holder 1": {"auc": 0.95, "recall": 1}, "holder 2": {}}}
+    talk |= {"kept": 0.4, "missing": {"alone": "nobody was trained"}}
     summary = {"accuracy": estimate | {"low": 0}, "generated": estimate}
     write(tmp_path, "evals/told.json", summary | {"talk": talk})
     write(tmp_path, "evals/plain.json", summary)
     page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
     (row,) = page.locator("#teams .talk tbody tr").all()
     cells = row.locator("td").all_inner_texts()
-    assert cells == ["told", "+25.0 [−10.0, 60.0]", "50, 100, 100", "0.90", "10.0, 80.0"]
+    assert cells == ["told", "+25.0 [−10.0, 60.0]", "40.0", "50, 100, 100"]
+    chose = page.get_by_role("region", name="Who spoke, and who was needed").locator("tbody tr")
+    assert [row.locator("td").all_inner_texts() for row in chose.all()] == [
+        ["told", "0.90", "10.0", "80.0", "70.0", "90.0"],
+        ["holder 1", "0.95", "–", "–", "–", "100.0"],
+        ["holder 2", "–", "–", "–", "–", "–"],
+    ]
+    legend = page.locator("#teams .talk > p").inner_text()
+    assert legend.endswith("Of told, not played: weights alone (nobody was trained).")
     assert tab.fits() and tab.errors == []
     write(tmp_path, "evals/told.json", summary)
     page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
     assert page.locator("#teams .talk").count() == 0
+    assert page.locator("#teams table").count() == 1
 
 
 def test_help_is_not_judged_where_nothing_says(tab: Tab, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def search_of(tree: dict[str, Any]) -> dict[str, Any] | None:
     ]
     if not entries:
         return None
-    spend = {name: number(value) for name, value in tree_at(tree, "spend").items()}
+    spend = _numbers(tree_at(tree, "spend"))
     words = {key: str(tree.get(key) or "") for key in ("unit", "stage", "stopped", "winner")}
     return {"entries": entries, "budget": number(tree.get("budget")), "spend": spend, **words}
 
@@ -81,8 +81,19 @@ def _talk(tree: dict[str, Any]) -> dict[str, Any] | None:
         }
         for name, play in tree_at(tree, "plays").items()
     }
-    choosing = {name: number(value) for name, value in tree_at(tree, "choosing").items()}
-    return {"plays": plays, "choosing": choosing} if plays else None
+    by_agent = tree_at(tree, "choosing_by_agent")
+    told = {
+        "plays": plays,
+        "choosing": _numbers(tree_at(tree, "choosing")),
+        "by_agent": {agent: _numbers(tree_at(by_agent, agent)) for agent in by_agent},
+        "kept": number(tree.get("kept")),
+        "missing": {name: str(why) for name, why in tree_at(tree, "missing").items()},
+    }
+    return told if plays else None
+
+
+def _numbers(tree: dict[str, Any]) -> dict[str, float | None]:
+    return {name: number(value) for name, value in tree.items()}
 
 
 def _silence(tree: dict[str, Any]) -> float | None:

@@ -3,7 +3,7 @@
 
 function drawHeadline(runs) {
   fill(byId("headline"), runs.length === 1 ? oneRun(runs[0]) : severalRuns(runs));
-  fill(byId("teams"), teamsTable(runs), talkTable(runs));
+  fill(byId("teams"), teamsTable(runs), talkTable(runs), choosingTable(runs));
   fill(
     byId("tests"),
     runs.flatMap((run) => testsInWords(run, runs.length > 1)),
@@ -298,19 +298,24 @@ const OTHERWISE = [
   ["reworded", "reworded", "a frozen model says every message in other words"],
 ];
 
-function talkTable(runs) {
-  const rows = runs
+const talksOf = (runs) =>
+  runs
     .flatMap((run) => headlinePoints(run).map((point) => ({ run, point, talk: point.talk })))
-    .filter(({ talk }) => talk && (Object.keys(talk.plays).length > 1 || talk.choosing.auc != null));
+    .filter(({ talk }) => talk);
+
+function talkTable(runs) {
+  const rows = talksOf(runs).filter(
+    ({ talk }) => Object.keys(talk.plays).length > 1 || whyMissing(talk),
+  );
   if (!rows.length) return null;
   const some = OTHERWISE.filter(([name]) => rows.some(({ talk }) => talk.plays[name]?.above)),
     spoken = some.some(([name]) => name === "speaking"),
-    judged = rows.some(({ talk }) => talk.choosing.auc != null);
+    kept = rows.some(({ talk }) => talk.kept != null);
   const header = [
     h("th", { scope: "col" }, "talk, above"),
     some.map(([, words, title]) => h("th", { scope: "col", title }, words)),
+    kept && h("th", { scope: "col" }, "kept %"),
     spoken && h("th", { scope: "col" }, "messages, said, read %"),
-    judged && [h("th", { scope: "col" }, "AUC"), h("th", { scope: "col" }, "silent % needed, else")],
   ];
   return h(
     "div",
@@ -322,22 +327,57 @@ function talkTable(runs) {
       h(
         "tbody",
         {},
-        rows.map((row) => talkRow(row, { some, spoken, judged, many: runs.length > 1 })),
+        rows.map((row) => talkRow(row, { some, spoken, kept, many: runs.length > 1 })),
       ),
     ),
     h(
       "p",
       { class: "quiet", style: { marginTop: ".5rem" } },
       "Accuracy of the team less that of another play of the same tasks, in points with 95 % intervals.",
+      kept && " Kept: of the gain over silence, the share that is left in other words.",
       spoken && " Messages, tokens said and read: shares of those of the team made to speak.",
-      judged &&
-        " AUC: whether an agent was more inclined to speak where it knew what the others lacked.",
+      rows.map(({ run, point, talk }) => {
+        const why = whyMissing(talk);
+        return why && ` Of ${oneLine(titleOf(run, point))}, not played: ${why}.`;
+      }),
     ),
   );
 }
 
-function talkRow({ run, point, talk }, { some, spoken, judged, many }) {
-  const { plays, choosing } = talk,
+const whyMissing = ({ missing }) =>
+  Object.entries(missing)
+    .map(([name, why]) => `${OTHERWISE.find(([one]) => one === name)?.[1] ?? name} (${why})`)
+    .map(oneLine)
+    .join(", ");
+
+// Whether those speak who know what the others lack: of each team, and of each agent if several choose.
+function choosingTable(runs) {
+  const rows = talksOf(runs)
+    .filter(({ talk }) => talk.choosing.needed || talk.choosing.auc != null)
+    .flatMap(({ run, point, talk }) => {
+      const team = (runs.length > 1 ? `${run.label} · ` : "") + titleOf(run, point),
+        agents = Object.entries(talk.by_agent);
+      return [[team, talk.choosing], ...(agents.length > 1 ? agents : [])];
+    });
+  if (!rows.length) return null;
+  const columns = [
+    ["team, agent", ([name]) => oneLine(name)],
+    ["AUC", ([, { auc }]) => (auc == null ? "–" : auc.toFixed(2))],
+    ["silent % where needed", ([, one]) => points(one.silent_needed)],
+    ["silent % elsewhere", ([, one]) => points(one.silent_idle)],
+    ["precision %", ([, one]) => points(one.precision)],
+    ["recall %", ([, one]) => points(one.recall)],
+  ];
+  return auditTable(
+    "Who spoke, and who was needed",
+    columns,
+    rows,
+    "Needed: the agent knew what the others lacked. AUC: the chance that one that was needed was more inclined to speak than one that was not. Precision: of what was said, what was needed. Recall: of what was needed, what was said.",
+  );
+}
+
+function talkRow({ run, point, talk }, { some, spoken, kept, many }) {
+  const { plays } = talk,
     most = plays.speaking,
     share = (name) => (most?.[name] ? fixed((100 * plays.free?.[name]) / most[name], 0) : "–");
   return h(
@@ -350,11 +390,8 @@ function talkRow({ run, point, talk }, { some, spoken, judged, many }) {
       if (!above) return h("td", {}, "–");
       return h("td", {}, `${signed(100 * above.mean)} [${end(above.low)}, ${end(above.high)}]`);
     }),
+    kept && h("td", {}, points(talk.kept)),
     spoken && h("td", {}, ["messages", "generated", "read"].map(share).join(", ")),
-    judged && [
-      h("td", {}, choosing.auc == null ? "–" : choosing.auc.toFixed(2)),
-      h("td", {}, `${points(choosing.silent_needed)}, ${points(choosing.silent_idle)}`),
-    ],
   );
 }
 
