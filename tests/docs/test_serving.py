@@ -36,7 +36,7 @@ def test_every_option_is_there_and_every_default_is_so() -> None:
 
 
 def test_the_example_of_a_budget_runs(tmp_path: Path) -> None:
-    ((command,), (body,)) = (
+    ((command,), (body, cut)) = (
         re.findall(rf"^```{kind}\n(.*?)\n```$", BUDGETS, re.M | re.S) for kind in ("bash", "json")
     )
     tacit, verb, *arguments = shlex.split(command)
@@ -51,6 +51,7 @@ def test_the_example_of_a_budget_runs(tmp_path: Path) -> None:
     assert [line["agent"] for line in account["conversation"]] == ["actor"]
     assert account["unasked"] == [{"agent": "hinter", "reason": "turns", "messages": 1}]
     spent = reply.json()["usage"]["completion_tokens"]
+    assert reply.json()["usage"]["tacit_cut"] == json.loads(cut)
     assert account["budget"] == {
         "request": {"tokens": {"limit": 600, "spent": spent}, "turns": {"limit": 1, "spent": 1}},
         "conversation": {"tokens": {"limit": 5000, "spent": spent}},

@@ -143,8 +143,12 @@ PRUNE: dict[str, Any] = {
         {
             "name": "without `a`",
             "difference": {"mean": 0.01, "low": -0.005, "high": 0.025},
-            **{"tasks": 512, "reward": 0.5, "generated": 20.0, "read": 180.0, "share": 0.55},
             "passed": True,
+            "tasks": 512,
+            "reward": 0.5,
+            "generated": 20.0,
+            "read": 180.0,
+            "share": 0.55,
         },
         {"name": "AgentPrune", "difference": {"mean": 0.0, "low": -0.02, "high": 0.02}},
         {"name": "damaged", "difference": None},

@@ -43,16 +43,12 @@ def prune_of(tree: Tree) -> Tree | None:
     """The smaller teams of `prune.json`, as they were checked; None if it holds none."""
     numbers = ("tasks", "reward", "generated", "read", "share")
     rows = [
-        {
-            **{name: number(one.get(name)) for name in numbers},
-            "name": _text(one.get("name")),
-            "difference": estimate(one.get("difference")),
-            "passed": one.get("passed") is True,
-        }
+        {name: number(one.get(name)) for name in numbers}
+        | {"name": _text(one.get("name")), "passed": one.get("passed") is True, "difference": by}
         for one in trees_at(tree, "proposals")
+        if (by := estimate(one.get("difference")))
     ]
     words = {name: _text(tree.get(name)) for name in ("chosen", "config")}
-    rows = [one for one in rows if one["difference"]]
     return {"proposals": rows, **words} if rows else None
 
 

@@ -77,13 +77,9 @@ class Run:
         read = {path.stem: read_json(path, self._notes) for path in self._files("evals/*.json")}
         self.evals = {name: tree for name, tree in read.items() if tree}
 
-    @property
-    def _is_recording(self) -> bool:
-        """True for calls of another program, which has no config of ours."""
-        return (self.folder / "recording.json").exists()
-
     def _is_play(self, source: str) -> bool:
-        return is_play(source, audited="audited" in self.sources or self._is_recording)
+        recorded = (self.folder / "recording.json").exists()
+        return is_play(source, audited=recorded or "audited" in self.sources)
 
     @property
     def trains(self) -> bool:

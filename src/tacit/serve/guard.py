@@ -4,8 +4,9 @@ Whoever may be silent, or only helps, is then no longer asked. An agent that ans
 answer, and is asked only if it has none, or for the final answer if something was said since.
 
 Agents may be asked at once, so a budget of tokens can be exceeded by what is under way. A turn is
-counted when its message begins, and money is set aside for its prompt and its longest. What was `agreed` or is `repeating` is judged by what all
-agents have heard, so it does not depend on which of several calls ends first.
+counted when its message begins, and the money for its prompt and its longest text is set aside.
+What was `agreed` or is `repeating` is judged by what all agents have heard, so it does not depend
+on which of several calls ends first.
 """
 
 import math

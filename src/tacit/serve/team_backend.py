@@ -248,11 +248,10 @@ def last_user(messages: Messages) -> int | None:
 
 def check_views(chat: ChatRequest, roster: Roster) -> None:
     known = dict.fromkeys(name for agent in roster.agents for name in (agent.role, agent.name))
-    for agent in chat.views:
-        if agent not in known:
-            names = ", ".join(f"`{name}`" for name in known)
-            told = f"`views`: the team has no agent `{agent}`; it has {names}"
-            raise HttpError(400, told, param="views")
+    if unknown := [agent for agent in chat.views if agent not in known]:
+        names = ", ".join(f"`{name}`" for name in known)
+        told = f"`views`: the team has no agent `{unknown[0]}`; it has {names}"
+        raise HttpError(400, told, param="views")
 
 
 def check_messages(messages: Messages) -> None:
