@@ -181,3 +181,22 @@ def test_texts_become_what_the_schema_asks_for() -> None:
     given = {"n": "5", "some": "[1, 2]", "word": "7", "bad": "many", "unknown": "3"}
     assert typed(given, schema) == given | {"n": 5, "some": [1, 2]}
     assert typed({"n": "5"}, {}) == {"n": "5"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "read"),
+    [
+        ({"type": ["string", "null"]}, "5"),
+        ({"type": ["integer", "null"]}, 5),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "5"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5),
+        ({"oneOf": [{"type": "number"}, {"anyOf": [{"type": "array"}]}]}, 5),
+        ({"oneOf": [{"type": "integer"}, {"$ref": "#/$defs/Name"}]}, "5"),
+        ({"enum": ["5", "6"]}, "5"),
+        ({}, "5"),
+        (True, "5"),
+    ],
+)
+def test_a_text_stays_one_where_a_schema_allows_it(schema: Any, read: Any) -> None:
+    assert typed({"a": "5"}, {"properties": {"a": schema}}) == {"a": read}
+    assert typed({"a": 7}, {"properties": {"a": schema}}) == {"a": 7}

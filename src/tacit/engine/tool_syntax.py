@@ -25,7 +25,6 @@ _TAGGED = re.compile(r"<\s?tool_call>(.*?)(?:<\s?/tool_call>|\Z)", re.S)
 _FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(?:</function>|\Z)", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.S)
 _NAMED = re.compile(r"\[TOOL_CALLS\]\s*([\w.-]+)\s*\[ARGS\]\s*(.*?)(?=\[TOOL_CALLS\]|\Z)", re.S)
-_NOT_TEXT = {"integer", "number", "boolean", "array", "object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +159,19 @@ def typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
     known = parameters.get("properties") or {}
     return {
         name: _loaded(value)
-        if isinstance(value, str) and known.get(name, {}).get("type") in _NOT_TEXT
+        if isinstance(value, str) and not _takes_text(known.get(name))
         else value
         for name, value in arguments.items()
     }
+
+
+def _takes_text(schema: Any) -> bool:
+    """True if a schema allows a text, in one of its alternatives or by saying nothing."""
+    if not isinstance(schema, Mapping):  # also `true`, which allows everything
+        return True
+    if several := schema.get("anyOf") or schema.get("oneOf"):
+        return any(map(_takes_text, several))
+    return "string" in (schema.get("type") or "string")  # one type or a list of them
 
 
 def is_object(arguments: str) -> bool:
