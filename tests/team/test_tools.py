@@ -267,6 +267,26 @@ async def test_a_view_is_searched_instead_of_read_where_there_is_lookup() -> Non
     assert "Paris is far." in user(plain.calls[0])
 
 
+async def test_another_tool_called_lookup_hides_no_view() -> None:
+    task = replace(TASK, views={"actor": "Paris is far."})
+    tools = {"tools": [f"{HERE}:OTHER_LOOKUP"]}
+    episode = await play(scripted("solo", {"actor": ["42"]}, actor=tools), task)
+    assert "Paris is far." in user(episode.calls[0])
+
+
+async def test_a_searched_view_stays_out_of_the_prompt_when_no_calls_are_left() -> None:
+    task = replace(TASK, views={"actor": "17 is big.\n\nParis is far."})
+    replies = [ToolCall("lookup", '{"query": "Paris"}'), "draft", "better"]
+    roster = scripted(
+        "self_refine",
+        {"actor": lambda request: replies.pop(0) if replies else "42"},
+        actor={"tools": ["lookup"], "max_tool_calls": 1},
+    )
+    later = (await play(roster, task)).calls[2:]
+    assert later and not [call for call in later if "17 is big." in user(call)]
+    assert "shows you)\n(You have no tool calls left. Answer now.)" in user(later[0])
+
+
 async def test_parallel_branches_count_their_calls_apart() -> None:
     """Which of two agents finishes first must not decide who may call."""
     roster = scripted(
@@ -322,6 +342,10 @@ OWN = Tool(
     spec=ToolSpec(name="own", description="Mine.", parameters={"type": "object"}),
     call=lambda arguments, context: asyncio.sleep(0, f"{dict(arguments)}"),
 )
+
+
+OTHER_LOOKUP = replace(OWN, spec=replace(OWN.spec, name="lookup"))
+"""As an MCP server may have one."""
 
 
 async def test_a_tool_object_of_ones_own() -> None:

@@ -86,14 +86,16 @@ class Seat:
         )
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         shown = quoted.pop("view", None)
-        private = {"view": shown or _messages(self.view or None)}
+        searched = agent.toolbox and "lookup" in agent.toolbox.names  # ours, not one called so
+        view = SEARCHED if self.view and searched else self.view
+        private = {"view": shown or _messages(view or None)}
         messages = prompt(question, quoted | private)
         answers = final or part not in HELPING_PARTS
         if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
             return self._instead(part, final) or Message(agent.name, silent=True)
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
-        if self.view and "lookup" in tools and not shown:
-            private = {"view": _messages(f"({SEARCHED})")}
+        if view == SEARCHED and not tools and not shown:
+            private = {"view": _messages(f"{SEARCHED}\n{OUT_OF_CALLS}")}
             messages = prompt(question, quoted | private)
         asked = _at_most(most, setting.answering if final else Answering())
         try:

@@ -33,7 +33,7 @@ TOOLS: Mapping[str, str] = {
 MCP = "tacit.tools.mcp:open_tools"
 """Opens the tools of an MCP server: `mcp/SERVER`, or one of them, `mcp/SERVER/TOOL`."""
 OUT_OF_CALLS = "(You have no tool calls left. Answer now.)"
-SEARCHED = "documents that only the tool `lookup` shows you"
+SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Stands in the prompt for a view that its agent can search."""
 
 
