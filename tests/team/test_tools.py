@@ -34,8 +34,8 @@ def add(a: int, b: int = 1) -> int:
 
 
 async def seen(context: ToolContext) -> str:
-    """Says who calls."""
-    return f"{context.agent} of {context.task.id} sees {context.view!r}"
+    """Says who calls, and all that it is given."""
+    return f"{context.agent} of {context.task.id} sees {context.view!r} in {context}"
 
 
 def crash() -> str:
@@ -245,7 +245,13 @@ async def test_what_a_tool_said_stays_quoted_data() -> None:
 
 
 async def test_a_tool_sees_its_callers_view_and_no_other() -> None:
-    task = replace(TASK, views={"hinter": "mine", "actor": "theirs"})
+    task = replace(
+        TASK,
+        answer="the reference",
+        level="needed",
+        views={"hinter": "mine", "actor": "theirs"},
+        data={"visible": ["assert shown"], "tests": "assert hidden", "speak": {"hinter": True}},
+    )
     roster = scripted(
         "hint_actor",
         {"hinter": [ToolCall("seen"), "x"], "actor": ["42"]},
@@ -253,7 +259,10 @@ async def test_a_tool_sees_its_callers_view_and_no_other() -> None:
     )
     episode = await play(roster, task)
     (said,) = observations(episode.calls[1])
-    assert said.content == "hinter of sum/1 sees 'mine'"
+    assert said.content.startswith("hinter of sum/1 sees 'mine' in ToolContext(")
+    assert TASK.question in said.content and "assert shown" in said.content
+    secrets = ("theirs", "the reference", "needed", "assert hidden", "speak")
+    assert not [secret for secret in secrets if secret in said.content]
 
 
 async def test_a_view_is_searched_instead_of_read_where_there_is_lookup() -> None:

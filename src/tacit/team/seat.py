@@ -21,7 +21,7 @@ from tacit.errors import Overflow, PromptTooLong
 from tacit.team.branch import BRANCH
 from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
 from tacit.team.setting import Agent, Answering
-from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation
+from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation, shown
 from tacit.types import Call, ChatMessage, Choice, Message, Stop, ToolSpec
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Seat:
         agent, branch, box = self.agent, BRANCH.get(), self.agent.toolbox
         assert box is not None
         context = ToolContext(
-            task=self.team.task, agent=agent.name, view=self.view, timeout=box.timeout
+            task=shown(self.team.task), agent=agent.name, view=self.view, timeout=box.timeout
         )
         observed = []
         started = time.perf_counter()

@@ -11,7 +11,7 @@ import inspect
 import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, get_type_hints
 
@@ -35,6 +35,8 @@ MCP = "tacit.tools.mcp:open_tools"
 OUT_OF_CALLS = "(You have no tool calls left. Answer now.)"
 SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Stands in the prompt for a view that its agent can search."""
+SHOWN = ("visible", "prompt", "entry_point")
+"""What tools are given of a task's data: as much as it takes to run its visible tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,17 @@ class ToolContext:
     """Who calls: a tool may see what its caller sees, and no other agent's view."""
 
     task: Task
+    """Its id, question, instruction and visible tests; no reference and no views."""
     agent: str
     view: str = ""
     timeout: float = 20.0
     """Seconds after which nobody waits for the tool any more."""
+
+
+def shown(task: Task) -> Task:
+    """What tools are given of a task. A level such as `needed` would tell who should speak."""
+    data = {name: task.data[name] for name in SHOWN if name in task.data}
+    return replace(task, answer="", level="", subject="", views={}, data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
