@@ -1,5 +1,6 @@
 """A server of tools, well and badly behaved, as a program: `mcp_server.py [PORT]`."""
 
+import asyncio
 import os
 import sys
 import time
@@ -33,6 +34,20 @@ def hang() -> str:
     """Does not answer."""
     time.sleep(60)
     return "late"
+
+
+@server.tool()
+async def block() -> str:
+    """Keeps the whole server from answering."""
+    time.sleep(600)
+    return "late"
+
+
+@server.tool()
+async def slow(seconds: float) -> str:
+    """Answers in its own time."""
+    await asyncio.sleep(seconds)
+    return "done"
 
 
 @server.tool()

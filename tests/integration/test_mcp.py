@@ -17,7 +17,7 @@ from tacit.config.file import parse_config
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import ConfigError
 from tacit.team.roster import build_roster
-from tacit.tools.mcp import open_tools
+from tacit.tools.mcp import Server, open_tools
 from tacit.types import Episode, ToolCall
 from tests.helpers.scripted_teams import play
 
@@ -97,21 +97,45 @@ async def test_tools_are_listed_called_and_answered(server: dict[str, Any]) -> N
 
 async def test_a_tool_that_hangs_or_floods_costs_one_observation(server: dict[str, Any]) -> None:
     await played(server, ToolCall("add", '{"a": 1, "b": 2}'))  # connects
-    _, told = await played(
-        server,
-        ToolCall("hang"),
-        ToolCall("flood"),
-        ToolCall("add", '{"a": 1, "b": 2}'),
-        tool_timeout=5.0,
-    )
-    assert told[0] == "Error: `hang` did not answer within 5 s"
-    assert len(told[1]) < 2100 and "characters left out" in told[1]
-    assert told[2] == "3"
+    _, told = await played(server, ToolCall("hang"), tool_timeout=1.0)
+    assert told == ["Error: `hang` did not answer within 1 s"]
+    _, told = await played(server, ToolCall("flood"), ToolCall("add", '{"a": 1, "b": 2}'))
+    assert len(told[0]) < 2100 and "characters left out" in told[0]
+    assert told[1] == "3"
 
 
 async def test_a_server_that_dies_is_started_again_at_the_next_call() -> None:
     _, told = await played(STDIO, ToolCall("die"), ToolCall("add", '{"a": 1, "b": 2}'))
     assert told[0].startswith("Error: ") and told[1] == "3"
+
+
+async def test_a_server_that_is_stuck_is_started_again_at_the_next_call() -> None:
+    allow = ["add", "block"]
+    one = ToolCall("add", '{"a": 1, "b": 2}')
+    await played(STDIO, one, allow=allow)  # connects
+    _, told = await played(STDIO, ToolCall("block"), allow=allow, tool_timeout=1.0)
+    assert told == ["Error: `block` did not answer within 1 s"]
+    _, told = await played(STDIO, one, allow=allow)
+    assert told == ["3"]
+
+
+async def test_a_call_that_takes_too_long_ends_no_other_agents_call(server: dict[str, Any]) -> None:
+    await played(server, ToolCall("slow", '{"seconds": 0}'), allow=["slow"])  # connects
+    long = asyncio.create_task(played(server, ToolCall("slow", '{"seconds": 3}'), allow=["slow"]))
+    call = ToolCall("slow", '{"seconds": 60}')
+    _, told = await played(server, call, allow=["slow"], tool_timeout=1.0)
+    assert told == ["Error: `slow` did not answer within 1 s"]
+    assert (await long)[1] == ["done"]
+
+
+async def test_a_server_that_starts_slowly_is_still_there_for_a_later_call() -> None:
+    config = configured(STDIO, ["add"]).mcp["test"]
+    server = Server("test", config)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):  # shorter than any start
+            await server.offered()
+    first = server._connection
+    assert "add" in await server.offered() and server._connection is first is not None
 
 
 async def test_many_agents_share_one_connection(server: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 One connection for each server and event loop, opened at first use and closed when the loop ends.
 A server that cannot be reached at first, or lacks an allowed tool, is a ConfigError. Later errors,
-a server that died among them, are observations; the next call connects anew.
+a server that died or hangs among them, are observations; the next call connects anew.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO
 from weakref import WeakKeyDictionary
@@ -23,6 +23,8 @@ from tacit.types import ToolSpec
 
 MOST_PAGES = 100
 """Of a list of tools: a server that never ends one is cut off."""
+CLOSING = 10.0
+"""Seconds to wait for a connection to close."""
 
 
 async def open_tools(name: str, config: McpConfig, only: Sequence[str] = ()) -> list[Tool]:
@@ -47,38 +49,44 @@ async def open_tools(name: str, config: McpConfig, only: Sequence[str] = ()) -> 
     ]
 
 
+class Connection:
+    """A client that a task of its own keeps open, as the SDK demands."""
+
+    def __init__(self, keep: Callable[["Connection"], Coroutine[Any, Any, None]]) -> None:
+        self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.users = 0
+        self.unused = asyncio.Event()
+        self.keeper = asyncio.create_task(keep(self))
+
+    async def close(self) -> None:
+        """Not by a cancellation: a second one, when the event loop ends, would stop the SDK from
+        killing a program that is stuck. So the caller waits, and the loop does not end."""
+        self.unused.set()
+        await asyncio.wait([self.keeper], timeout=CLOSING)
+
+
 class Server:
-    """A connection that is kept open by a task of its own, as the SDK demands."""
+    """A server's tools by one connection, and by another when that is lost or stuck."""
 
     def __init__(self, name: str, config: McpConfig) -> None:
         self._name = name
         self._config = config
-        self._turn = asyncio.Lock()
-        self._client: Any = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
         self._offered: dict[str, Any] = {}
 
     async def offered(self) -> Mapping[str, Any]:
         """The server's tools by name, asked for once."""
         if not self._offered:
             try:
-                self._offered = await self._list(await self._connected())
+                async with self._client() as client:
+                    self._offered = await self._list(client)
             except Exception as error:
                 raise ConfigError(f"the MCP server `{self._name}`: {_reason(error)}") from error
         return self._offered
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        from mcp import MCPError
-
-        client = await self._connected()
-        try:
+        async with self._client() as client:
             result = await client.call_tool(tool, dict(arguments))
-        except MCPError as error:
-            self._drop(client, gone=error.code == -32000)  # CONNECTION_CLOSED
-            raise
-        except Exception:
-            self._drop(client, gone=True)
-            raise
         text = "\n".join(map(_text, result.content))
         return f"Error: {text}" if result.is_error else text
 
@@ -94,38 +102,50 @@ class Server:
                     break
         return found
 
-    async def _connected(self) -> Any:
-        async with self._turn:
-            if self._client is None:
-                ready = asyncio.get_running_loop().create_future()
-                self._keeper = asyncio.create_task(self._keep(ready))
-                self._client = await ready
-            return self._client
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[Any]:
+        """The connection's client. After a failure nobody new uses it; the last user closes it."""
+        connection = self._connection = self._connection or Connection(self._keep)
+        client = await asyncio.shield(connection.ready)  # goes on connecting if our time is up
+        connection.users += 1
+        try:
+            yield client
+        except BaseException as error:
+            if self._is_lost(error):
+                self._forget(connection)
+            raise
+        finally:
+            connection.users -= 1
+            if connection is not self._connection and not connection.users:
+                await connection.close()
 
-    async def _keep(self, ready: asyncio.Future[Any]) -> None:
-        """Holds the connection open until it is dropped or the event loop ends."""
-        client = None
+    def _is_lost(self, error: BaseException) -> bool:
+        """A call that takes too long is cancelled. The program may be stuck in it for good."""
+        from mcp import MCPError
+
+        if isinstance(error, MCPError):
+            return bool(error.code == -32000)  # CONNECTION_CLOSED
+        return not (isinstance(error, asyncio.CancelledError) and self._config.url)
+
+    async def _keep(self, connection: Connection) -> None:
+        """Holds the connection open until nobody needs it or the event loop ends."""
+        ready = connection.ready
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(self._config.timeout):
                     client = await stack.enter_async_context(self._opened())
-                if ready.done():  # nobody waits any more
-                    return
                 ready.set_result(client)
-                await asyncio.Event().wait()
+                await connection.unused.wait()
         except Exception as error:
             if not ready.done():
-                ready.set_exception(error)
+                ready.set_exception(ConnectionError(_reason(error)))
         finally:
-            self._drop(client, gone=True)
-            if not ready.done():
-                ready.cancel()
+            self._forget(connection)
+            ready.cancel()
 
-    def _drop(self, client: Any, *, gone: bool) -> None:
-        if gone and client is self._client:
-            self._client = None
-            if self._keeper and self._keeper is not asyncio.current_task():
-                self._keeper.cancel()
+    def _forget(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self._connection = None
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Any]:
