@@ -28,7 +28,7 @@ def test_fields_and_defaults(tmp_path: Path) -> None:
         "instruction": "Say it.",
         "grader": "choice",
         "views": {"hinter": "b, they say", "holder 2": 7},
-        "data": {"choices": ["a", "b"]},
+        "data": {"choices": ["a", "b"], "speak": {"hinter": True, "holder 2": False}},
         "source": "ignored",
     }
     text = '\ufeff{"question": "1 + 1?", "answer": 2}\n\n' + json.dumps(full)
@@ -44,7 +44,7 @@ def test_fields_and_defaults(tmp_path: Path) -> None:
         instruction="Say it.",
         grader="choice",
         views={"hinter": "b, they say", "holder 2": "7"},
-        data={"choices": ["a", "b"]},
+        data={"choices": ["a", "b"], "speak": {"hinter": True, "holder 2": False}},
     )
 
 
@@ -106,6 +106,17 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
             '{"question": "q", "answer": "a", "views": {"hinter": null}}',
             r":2: views: `hinter` is None: give it as a string",
         ),
+        *(
+            (
+                '{"question": "q", "answer": "a", "data": {"speak": ' + speak + "}}",
+                r":2: `data.speak` must say true or false of each agent, as in {\"hinter\": true}",
+            )
+            for speak in ('["hinter"]', "true", "null", '{"hinter": "no"}', '{"hinter": 1}')
+        ),
+        (
+            '{"question": "q", "answer": "a", "speak": {"hinter": true}}',
+            r":2: `speak` belongs in `data`: write {\"data\": {\"speak\": …}}",
+        ),
         (
             '{"question": "q", "answer": "a", "id": "t/0"}',
             r":2: the id `t/0` is that of .*t\.jsonl:1 too",
@@ -128,7 +139,7 @@ def test_packed_file_and_relative_folder(tmp_path: Path) -> None:
             r":2: it is nested too deeply",
         ),
     ],
-    ids=range(21),
+    ids=range(27),
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(DataError, match=r"t\.jsonl" + message):

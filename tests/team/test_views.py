@@ -138,7 +138,7 @@ def test_tasks_with_other_views_are_other_tasks() -> None:
     )
 
 
-def test_a_view_that_no_agent_will_see_is_said() -> None:
+def test_an_agent_that_tasks_know_and_no_team_has_is_said() -> None:
     team = TeamConfig.model_validate(
         {"topology": "holders", "agents": {"holder": {"count": 2}, "asker": {}}}
     )
@@ -146,5 +146,11 @@ def test_a_view_that_no_agent_will_see_is_said() -> None:
     assert unseen_views(seen, [team]) is None
     lost = replace(TASK, views={"holder 3": "a", "clerk": "b"})
     assert unseen_views([*seen, lost], [team]) == (
-        "tasks show something to `holder 3`, `clerk`, but no team has such an agent or role"
+        "tasks name `holder 3`, `clerk` in `views` or `data.speak`, but no team has such an agent"
+    )
+    told = replace(TASK, data={"speak": {"holder 1": True, "asker": False}})
+    assert unseen_views([told], [team]) is None
+    lost = replace(TASK, data={"speak": {"hlder 1": True, "holder": True}})
+    assert unseen_views([told, lost], iter([team])) == (
+        "tasks name `hlder 1`, `holder` in `views` or `data.speak`, but no team has such an agent"
     )

@@ -38,17 +38,19 @@ def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]
 
 
 def unseen_views(tasks: Iterable[Task], teams: Iterable[TeamConfig]) -> str | None:
-    """A sentence about views of tasks that are for no agent of any team, or None."""
-    seated = {
-        name
-        for team in teams
-        for role, agent in team.agents.items()
-        for name in (role, *agent_names(role, agent.count))
-    }
-    views = dict.fromkeys(agent for task in tasks for agent in task.views)
-    if not (lost := [f"`{agent}`" for agent in views if agent not in seated]):
-        return None
-    return f"tasks show something to {', '.join(lost)}, but no team has such an agent or role"
+    """A sentence about agents that tasks have a view for or expect to speak and no team has."""
+    roles = [one for team in teams for one in team.agents.items()]
+    names = {name for role, agent in roles for name in agent_names(role, agent.count)}
+    shown = names.union(role for role, _ in roles)
+    lost = dict.fromkeys(
+        f"`{agent}`"
+        for task in tasks
+        for named, known in ((task.views, shown), (task.data.get("speak", {}), names))
+        for agent in named
+        if agent not in known
+    )
+    told = f"tasks name {', '.join(lost)} in `views` or `data.speak`, but no team has such an agent"
+    return told if lost else None
 
 
 def check_graders(tasks: Iterable[Task]) -> None:

@@ -38,6 +38,8 @@ def _task(place: str, row: Row, id: str) -> Task:
     for field in sorted(row.keys() - set(FIELDS)):
         if close := difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.8):
             raise DataError(f"{place}: unknown field `{field}`: did you mean `{close[0]}`?")
+    if "speak" in row:
+        raise DataError(f'{place}: `speak` belongs in `data`: write {{"data": {{"speak": …}}}}')
     grader = _text(place, row, "grader", "math")
     data = row.get("data", {})
     if not isinstance(data, dict):
@@ -45,6 +47,10 @@ def _task(place: str, row: Row, id: str) -> Task:
     if grader in NEEDED and not any(data.get(field) for field in NEEDED[grader]):
         needed = " or ".join(f"`{field}`" for field in NEEDED[grader])
         raise DataError(f"{place}: the grader {grader} needs {needed} in `data`: add it")
+    speak = data.get("speak", {})
+    if not (isinstance(speak, dict) and all(isinstance(one, bool) for one in speak.values())):
+        said = '`data.speak` must say true or false of each agent, as in {"hinter": true}'
+        raise DataError(f"{place}: {said}")
     return Task(
         id=_text(place, row, "id", id),
         question=_text(place, row, "question"),
