@@ -16,7 +16,8 @@ _SAID: set[str] = set()
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean …?`, or the list of known names."""
-    known = sorted(known)
+    if not (known := sorted(known)):
+        return "there are none"
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,6 +47,33 @@ def crash() -> str:
 def leave() -> str:
     """Leaves."""
     raise SystemExit(3)
+
+
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+    __repr__ = __str__
+
+
+def unsayable() -> str:
+    """Raises what cannot be printed."""
+    raise Unsayable
+
+
+def unsayable_exit() -> str:
+    """Leaves with what cannot be printed."""
+    raise SystemExit(Unsayable())
+
+
+def late_inside() -> str:
+    """Raises a timeout of its own."""
+    raise TimeoutError("the database did not answer within 3 ms")
+
+
+def wordless() -> str:
+    """Raises without a word."""
+    raise MemoryError
 
 
 def hang() -> str:
@@ -221,7 +249,11 @@ async def test_bad_arguments_cost_one_observation(call: ToolCall, said: str) -> 
     ("tool", "said"),
     [
         ("crash", "Error: KeyError: 'no such thing'"),
-        ("leave", "Error: RuntimeError: SystemExit(3)"),
+        ("leave", "Error: SystemExit: 3"),
+        ("unsayable", "Error: Unsayable"),
+        ("unsayable_exit", "Error: SystemExit"),
+        ("late_inside", "Error: TimeoutError: the database did not answer within 3 ms"),
+        ("wordless", "Error: MemoryError"),
         ("hang", "Error: `hang` did not answer within 0.3 s"),
         ("block", "Error: `block` did not answer within 0.3 s"),
         ("raw", "café \ufffd\ufffd\ufffd[31m \ufffd\ufffd\ufffd"),
@@ -361,13 +393,47 @@ async def test_a_tool_object_of_ones_own() -> None:
     assert await observed(ToolCall("own", '{"x": [1]}'), tools=("OWN",)) == "{'x': [1]}"
 
 
+def any_number(*words: str) -> str:
+    """Takes any number of words."""
+    return " ".join(words)
+
+
+def any_names(**words: str) -> str:
+    """Takes words by any names."""
+    return " ".join(words.values())
+
+
+def by_place(word: str, /) -> str:
+    """Takes a word by its place."""
+    return word
+
+
+def hidden_name(_word: str) -> str:
+    """Has a parameter that pydantic takes for private."""
+    return _word
+
+
+def of_a_class(team: "Calling") -> str:
+    """Takes what no model can write."""
+    return str(team)
+
+
+PART = partial(add, 1)
+
+
 @pytest.mark.parametrize(
     ("tool", "said"),
     [
         ("pyton", "team.agents.actor.tools: unknown tool `pyton`: did you mean `python`?"),
         ("nowhere:tool", "team.agents.actor.tools: cannot import tool `nowhere:tool`"),
         (f"{HERE}:HERE", f"team.agents.actor.tools: tool `{HERE}:HERE` must be a function"),
-        ("mcp/files", "team.agents.actor.tools: unknown MCP server `files`"),
+        ("mcp/files", "team.agents.actor.tools: unknown MCP server `files`: there are none"),
+        (f"{HERE}:any_number", "team.agents.actor.tools: tool `any_number`: `*words` cannot"),
+        (f"{HERE}:any_names", "team.agents.actor.tools: tool `any_names`: `**words` cannot"),
+        (f"{HERE}:by_place", "team.agents.actor.tools: tool `by_place`: `word` cannot"),
+        (f"{HERE}:hidden_name", "team.agents.actor.tools: tool `hidden_name`: `_word` cannot"),
+        (f"{HERE}:of_a_class", "team.agents.actor.tools: tool `of_a_class`: Unable to generate"),
+        (f"{HERE}:PART", f"team.agents.actor.tools: tool `{HERE}:PART` must be a function"),
     ],
 )
 def test_a_tool_that_is_not_there_is_a_config_error(tool: str, said: str) -> None:

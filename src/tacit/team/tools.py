@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from tacit.config import AgentConfig, McpConfig
 from tacit.engine.tool_syntax import typed
@@ -98,8 +98,6 @@ class Toolbox:
             said = readable(await self._run(tools, call, context))
         except TacitError:
             raise
-        except TimeoutError:
-            said = f"Error: `{call.name}` did not answer within {context.timeout:g} s"
         except Exception as error:
             said = f"Error: {_words(error)}"
         return observation(call, clipped(said, self.longest))
@@ -115,8 +113,15 @@ class Toolbox:
         if not isinstance(arguments, dict):
             raise ValueError("the arguments must be a JSON object")
         tool = tools[call.name]
-        async with asyncio.timeout(None if tool.keeps_time else context.timeout):
-            return await tool.call(typed(arguments, tool.spec.parameters), context)
+        limit = asyncio.timeout(None if tool.keeps_time else context.timeout)
+        try:
+            async with limit:
+                return await tool.call(typed(arguments, tool.spec.parameters), context)
+        except TimeoutError:
+            if not limit.expired():  # but the tool's own
+                raise
+            late = f"`{call.name}` did not answer within {context.timeout:g} s"
+            raise ValueError(late) from None
 
 
 def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: str) -> Toolbox:
@@ -144,7 +149,7 @@ def find_tool(name: str) -> Tool:
     found = lookup("tool", TOOLS.get(name, name), {})
     if isinstance(found, Tool):
         return found
-    if not callable(found):
+    if not inspect.isroutine(found):
         raise ConfigError(f"tool `{name}` must be a function or a Tool")
     return tool_of(found, trusted=name in TOOLS)
 
@@ -156,33 +161,42 @@ def tool_of(function: Callable[..., Any], *, trusted: bool = False) -> Tool:
     that is not `trusted` runs in a thread of its own, so that it cannot stop the rest.
     """
     try:
-        hints = get_type_hints(function)
-    except NameError as error:
-        raise ConfigError(f"tool `{function.__name__}`: {error}") from None
-    hidden = [name for name, hint in hints.items() if hint is ToolContext]
-    fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ... if one.default is one.empty else one.default)
-        for name, one in inspect.signature(function).parameters.items()
-        if name not in hidden
-    }
-    model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        model, hidden = _parameters(function)
+        schema = _without_titles(model.model_json_schema())
+    except (NameError, TypeError, ValueError, PydanticUserError) as error:
+        said = str(error).partition("\n")[0]
+        raise ConfigError(f"tool `{function.__name__}`: {said}") from None
 
     async def call(arguments: Mapping[str, Any], context: ToolContext) -> Any:
         values = model.model_validate(arguments)
-        given = {name: getattr(values, name) for name in fields} | dict.fromkeys(hidden, context)
-        work = partial(function, **given)
+        given = {name: getattr(values, name) for name in model.model_fields}
+        work = partial(function, **given, **dict.fromkeys(hidden, context))
         if not trusted:
             return await _in_thread(work)
         return await work()
 
     described = " ".join((inspect.getdoc(function) or function.__name__).split("\n\n")[0].split())
-    schema = _without_titles(model.model_json_schema())
     schema.pop("description", None)
     return Tool(
         spec=ToolSpec(name=function.__name__, description=described, parameters=schema),
         call=call,
         keeps_time=trusted,
     )
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[type[BaseModel], list[str]]:
+    """What a model gives, and the names of those that are given the context."""
+    hints = get_type_hints(function)
+    hidden = [name for name, hint in hints.items() if hint is ToolContext]
+    fields: dict[str, Any] = {}
+    for name, one in inspect.signature(function).parameters.items():
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) or name.startswith("_"):
+            said = str(one).partition(":")[0]
+            raise TypeError(f"`{said}` cannot be given by name, as models must: rewrite it")
+        if name not in hidden:
+            fields[name] = hints.get(name, Any), ... if one.default is one.empty else one.default
+    config = ConfigDict(extra="forbid")
+    return create_model(function.__name__, __config__=config, **fields), hidden
 
 
 def observation(call: ToolCall, said: str) -> ChatMessage:
@@ -225,9 +239,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
         except BaseException as raised:  # SystemExit and our own errors are the tool's too
-            ours = isinstance(raised, TacitError | StopIteration)
-            ours |= not isinstance(raised, Exception)
-            error = RuntimeError(repr(raised)) if ours else raised
+            error = ValueError(_words(raised))
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, result, error)
 
@@ -235,13 +247,17 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     return await done
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     """An error in a line, for a model that may mend its call."""
     if isinstance(error, ValidationError):
         wrong = error.errors(include_url=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong)
-    named = "" if type(error) is ValueError else f"{type(error).__name__}: "
-    return f"{named}{error}"
+    try:
+        said = str(error)
+    except Exception:  # code from outside, too
+        said = ""
+    named = "" if said and type(error) is ValueError else type(error).__name__
+    return ": ".join(filter(None, (named, said)))
 
 
 def _without_titles(schema: Any) -> Any:
