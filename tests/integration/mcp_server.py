@@ -6,6 +6,12 @@ import sys
 import time
 
 from mcp.server.mcpserver import MCPServer
+from mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    TextResourceContents,
+)
 
 server = MCPServer("test")
 
@@ -54,6 +60,19 @@ async def slow(seconds: float) -> str:
 def flood() -> str:
     """Says a lot."""
     return "x" * 3_000_000
+
+
+@server.tool(description="Is described at length. " * 1000)
+def structured() -> CallToolResult:
+    return CallToolResult(content=[], structured_content={"answer": 42})
+
+
+@server.tool()
+def resources() -> list[EmbeddedResource]:
+    """Gives a file and a picture."""
+    text = TextResourceContents(uri="file:///a.txt", text="the file's text")
+    picture = BlobResourceContents(uri="file:///a.png", blob="AAAA")
+    return [EmbeddedResource(type="resource", resource=one) for one in (text, picture)]
 
 
 @server.tool()

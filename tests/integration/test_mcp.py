@@ -155,6 +155,17 @@ async def test_the_program_is_given_only_the_variables_that_are_named(
     assert "TACIT_SECRET" in os.environ
 
 
+async def test_structured_results_and_texts_of_resources_are_shown() -> None:
+    allow = ["structured", "resources"]
+    _, told = await played(STDIO, ToolCall("structured"), ToolCall("resources"), allow=allow)
+    assert told == ['{"answer": 42}', "the file's text\n[resource, not shown]"]
+
+
+async def test_a_long_description_is_cut() -> None:
+    (tool,) = await open_tools("test", configured(STDIO, ["structured"]).mcp["test"])
+    assert tool.spec.description.startswith("Is described") and len(tool.spec.description) < 2100
+
+
 async def test_one_tool_of_a_server() -> None:
     config = configured(STDIO, ALLOWED).mcp["test"]
     (add,) = await open_tools("test", config, ["add"])
@@ -174,6 +185,7 @@ async def test_one_tool_of_a_server() -> None:
         ({"command": [], "url": "http://127.0.0.1:9/mcp"}, ["add"], "the MCP server `test`: "),
         ({"command": [], "url": "http://127.0.0.1:9/mcp", "api_key_env": "TACIT_UNSET"}, ["add"],
          "set the variable TACIT_UNSET"),
+        ({"env": ["HOME", "TACIT_UNSET"]}, ["add"], "its `env` names TACIT_UNSET: set it"),
     ],
 )  # fmt: skip
 async def test_a_server_that_cannot_be_used_is_a_config_error(

@@ -18,11 +18,13 @@ from weakref import WeakKeyDictionary
 from tacit.config import McpConfig
 from tacit.errors import ConfigError
 from tacit.registry import check_name
-from tacit.team.tools import Tool, ToolContext
+from tacit.team.tools import Tool, ToolContext, clipped, readable
 from tacit.types import ToolSpec
 
 MOST_PAGES = 100
 """Of a list of tools: a server that never ends one is cut off."""
+DESCRIBED = 2000
+"""Most characters of a tool's description, which is in every prompt."""
 CLOSING = 10.0
 """Seconds to wait for a connection to close."""
 
@@ -39,7 +41,7 @@ async def open_tools(name: str, config: McpConfig, only: Sequence[str] = ()) -> 
         Tool(
             spec=ToolSpec(
                 name=re.sub(r"[^\w-]", "_", one, flags=re.ASCII)[:64],
-                description=" ".join((offered[one].description or one).split()),
+                description=clipped(" ".join((offered[one].description or one).split()), DESCRIBED),
                 parameters=offered[one].input_schema,
             ),
             call=partial(server.call, one),
@@ -87,7 +89,7 @@ class Server:
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> str:
         async with self._client() as client:
             result = await client.call_tool(tool, dict(arguments))
-        text = "\n".join(map(_text, result.content))
+        text = "\n".join(map(_text, result.content)) or readable(result.structured_content)
         return f"Error: {text}" if result.is_error else text
 
     async def _list(self, client: Any) -> dict[str, Any]:
@@ -165,7 +167,9 @@ class Server:
                     transport = streamable_http_client(config.url, http_client=web)
                 else:
                     program, *arguments = config.command
-                    passed = {name: os.environ[name] for name in config.env if name in os.environ}
+                    if unset := [name for name in config.env if name not in os.environ]:
+                        raise ConfigError(f"its `env` names {', '.join(unset)}: set it")
+                    passed = {name: os.environ[name] for name in config.env}
                     started = StdioServerParameters(command=program, args=arguments, env=passed)
                     transport = stdio_client(started, errlog=errors)
                 try:
@@ -195,7 +199,7 @@ def _headers(config: McpConfig) -> dict[str, str]:
 
 def _text(block: Any) -> str:
     """A part of a result; what is not text is only named."""
-    text = getattr(block, "text", None)
+    text = getattr(getattr(block, "resource", block), "text", None)
     return text if isinstance(text, str) else f"[{getattr(block, 'type', 'unknown')}, not shown]"
 
 
