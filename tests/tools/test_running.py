@@ -8,6 +8,7 @@ import pytest
 from tacit.team.tools import ToolContext, find_tool
 from tacit.tools.lookup import paragraphs
 from tacit.tools.run_tests import run_visible
+from tacit.tools.running import limits_of
 from tacit.types import Task, ToolCall
 from tests.helpers.scripted_teams import play, scripted
 
@@ -58,6 +59,15 @@ async def test_endless_and_flooding_programs_are_stopped() -> None:
     assert endless.startswith("Error: stopped after 1 s")
     flood = await call("python", context(), code="while True: print('x' * 1000)")
     assert flood.endswith("Error: stopped: more than 64 kB printed")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "cpu", "wall"),
+    [(0.2, 1, 1), (3.0, 3, 3), (20.0, 5, 20), (60.0, 15, 60), (float("inf"), 21_600, 86_400)],
+)
+def test_programs_have_the_time_that_the_agent_has(timeout: float, cpu: int, wall: float) -> None:
+    limits = limits_of(timeout)
+    assert (limits.cpu_seconds, limits.wall_seconds) == (cpu, wall)
 
 
 async def test_failed_visible_tests_are_told_with_what_came_out() -> None:
