@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tacit.cli.commands import views_of
 from tacit.config import Config
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
@@ -70,6 +71,23 @@ def test_talk_is_measured_where_tasks_have_views_or_a_truth_or_the_config_says_s
     assert variants(PRIVATE) == variants(PLAIN, talk=True) == Variants(hinter, hinter)
     told = replace(PLAIN, data={"speak": {"hinter": False}})
     assert variants(told) == Variants(hinter, hinter)
+
+
+def test_views_given_to_play_are_for_agents_that_there_are_and_each_given_once() -> None:
+    teams = {"alone": {"topology": "solo", "agents": {"actor": {}}}}
+    team = {"topology": "debate", "agents": {"debater": {"count": 2}, "collaborator": {}}}
+    whole = parse_config({"team": team, "teams": {**teams, "again": teams["alone"]}})
+    given = ["debater=a = b", "debater 2=c", "actor=d"]
+    assert views_of(given, whole) == {"debater": "a = b", "debater 2": "c", "actor": "d"}
+    for wrong, said in (
+        (["=x"], "unknown agent ``: known: actor, collaborator, debater, debater 1, debater 2"),
+        (["actor"], "play: --view 'actor': write it as agent=text"),
+        (["actor= "], "play: --view 'actor= ': write it as agent=text"),
+        (["actor=a", "actor=b"], "play: --view actor is given twice: write it once"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            views_of(wrong, whole)
+        assert str(error.value) == said
 
 
 def test_a_team_in_which_nobody_may_be_silent_has_no_talk_to_measure() -> None:

@@ -403,6 +403,18 @@ async def test_a_prompt_over_the_agents_limit_fails_before_the_call(pocket: Loca
     assert over.calls == () and over.grade is None
 
 
+async def test_a_view_that_does_not_fit_is_said_to_be_the_reason(pocket: LocalEngine) -> None:
+    length = len((await play(solo_on(pocket), SUM)).calls[0].prompt_ids)
+    noted = replace(SUM, views={"actor": "31 is odd. " * 20})
+    for limit, said in (
+        (length, "its view does not fit beside the question: shorten it or raise that limit"),
+        (length - 1, "the question alone does not fit: raise that limit"),
+    ):
+        episode = await play(solo_on(pocket, max_input_tokens=limit), noted)
+        assert episode.error and episode.error.endswith(f"max_input_tokens {limit}; {said}")
+        assert episode.grade is None and not episode.overflowed
+
+
 async def test_a_prompt_over_the_models_context_is_a_failed_episode(pocket: LocalEngine) -> None:
     long = Task(id="long", question="What is 31 + 25? " * 500, answer="56", grader="math")
     episode = await play(solo_on(pocket), long)

@@ -179,18 +179,20 @@ async def play_once(
 
 def views_of(given: Sequence[str], config: Config) -> dict[str, str]:
     """What `--view agent=text` shows to each agent."""
-    known = [
+    known = {
         name
         for team in teams_of(config).values()
         for role, agent in team.agents.items()
-        for name in dict.fromkeys((role, *agent_names(role, agent.count)))
-    ]
-    views = {}
+        for name in (role, *agent_names(role, agent.count))
+    }
+    views: dict[str, str] = {}
     for one in given:
         agent, equals, text = one.partition("=")
         if not equals or not text.strip():
             raise ConfigError(f"play: --view {one!r}: write it as agent=text")
         check_name("agent", agent, known)
+        if agent in views:
+            raise ConfigError(f"play: --view {agent} is given twice: write it once")
         views[agent] = text
     return views
 

@@ -103,7 +103,8 @@ class Seat:
                 messages, number, asked, part, round, tools, allowed=allowed, heard_as=heard_as
             )
         except PromptTooLong as error:
-            raise self._blame(error, messages, prompt(self.team.task.question, private)) from None
+            asked_alone = partial(prompt, self.team.task.question)
+            raise self._blame(error, messages, asked_alone(private), asked_alone({})) from None
         if part not in HELPING_PARTS:
             BRANCH.get().answers[agent.name] = said
         return said
@@ -131,7 +132,7 @@ class Seat:
         except PromptTooLong as error:
             told = [message for message in messages if message.role == "system"]
             alone = (*told, ChatMessage("user", self.team.task.question))
-            raise self._blame(error, messages, alone) from None
+            raise self._blame(error, messages, alone, alone) from None
 
     def _left_out(self, round: int) -> bool:
         return any(
@@ -250,17 +251,24 @@ class Seat:
         error: PromptTooLong,
         messages: tuple[ChatMessage, ...],
         alone: tuple[ChatMessage, ...],
+        bare: tuple[ChatMessage, ...],
     ) -> PromptTooLong:
-        """The error that says what made a prompt too long: the question, or what the team said.
+        """The error that says what made a prompt too long: question, view, or what the team said.
 
-        `alone` is the prompt with only the task's question. It is taken to fit if the limit is not
-        known and it is not the same prompt.
+        `alone` is the prompt with only the task's question and the agent's view, `bare` that
+        without the view. A shorter prompt is taken to fit if the limit is not known.
         """
-        fits = messages != alone
-        if error.limit is not None:
-            fits = len(self.agent.engine.encode(alone)) <= error.limit
-        if not fits:
-            return PromptTooLong(f"{error}; the question alone does not fit: raise that limit")
+
+        def fits(shorter: tuple[ChatMessage, ...], than: tuple[ChatMessage, ...]) -> bool:
+            if error.limit is None:
+                return shorter != than
+            return len(self.agent.engine.encode(shorter)) <= error.limit
+
+        if not fits(alone, messages):
+            what = "the question alone does not fit:"
+            if fits(bare, alone):
+                what = "its view does not fit beside the question: shorten it or"
+            return PromptTooLong(f"{error}; {what} raise that limit")
         if not BRANCH.get().spoke:
             return error
         return Overflow(f"{error}, because of what was said before")
