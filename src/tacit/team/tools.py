@@ -120,8 +120,8 @@ class Toolbox:
         except TimeoutError:
             if not limit.expired():  # but the tool's own
                 raise
-            late = f"`{call.name}` did not answer within {context.timeout:g} s"
-            raise ValueError(late) from None
+            said = f"`{call.name}` did not answer within {context.timeout:g} s"
+            raise ValueError(said) from None
 
 
 def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: str) -> Toolbox:

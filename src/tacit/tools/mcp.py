@@ -25,8 +25,6 @@ MOST_PAGES = 100
 """Of a list of tools: a server that never ends one is cut off."""
 DESCRIBED = 2000
 """Most characters of a tool's description, which is in every prompt."""
-CLOSING = 10.0
-"""Seconds to wait for a connection to close."""
 
 
 async def open_tools(name: str, config: McpConfig, only: Sequence[str] = ()) -> list[Tool]:
@@ -64,7 +62,7 @@ class Connection:
         """Not by a cancellation: a second one, when the event loop ends, would stop the SDK from
         killing a program that is stuck. So the caller waits, and the loop does not end."""
         self.unused.set()
-        await asyncio.wait([self.keeper], timeout=CLOSING)
+        await asyncio.wait([self.keeper], timeout=10)
 
 
 class Server:
@@ -131,19 +129,18 @@ class Server:
 
     async def _keep(self, connection: Connection) -> None:
         """Holds the connection open until nobody needs it or the event loop ends."""
-        ready = connection.ready
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(self._config.timeout):
                     client = await stack.enter_async_context(self._opened())
-                ready.set_result(client)
+                connection.ready.set_result(client)
                 await connection.unused.wait()
         except Exception as error:
-            if not ready.done():
-                ready.set_exception(ConnectionError(_reason(error)))
+            if not connection.ready.done():
+                connection.ready.set_exception(ConnectionError(_reason(error)))
         finally:
             self._forget(connection)
-            ready.cancel()
+            connection.ready.cancel()
 
     def _forget(self, connection: Connection) -> None:
         if connection is self._connection:

@@ -10,13 +10,11 @@ from tacit.sandbox.process import Outcome, Result, run
 from tacit.sandbox.rules import LIMITS, Limits
 
 OUTPUT_KB = 64
-LONGEST = 86_400.0
-"""Seconds; a timeout may be infinite."""
 
 
 def limits_of(seconds: float) -> Limits:
     """Processor time is the measure, as it is for grading; the clock only ends what sleeps."""
-    seconds = min(max(1.0, seconds), LONGEST)
+    seconds = min(max(1.0, seconds), 86_400.0)  # a timeout may be infinite
     share = seconds * LIMITS.cpu_seconds / LIMITS.wall_seconds
     return Limits(
         cpu_seconds=int(max(share, min(LIMITS.cpu_seconds, seconds))),
