@@ -21,7 +21,8 @@ from tacit.run.folder import EPISODE
 from tacit.run.opening import is_greedy
 from tacit.team.roster import build_roster
 from tacit.team.setting import Setting
-from tacit.team.tools import Tool, ToolContext, find_tool, tool_of
+from tacit.team.tools import Tool, ToolContext, find_tool
+from tacit.tools.function import tool_of
 from tacit.types import Call, ChatMessage, Choice, Episode, Task, ToolCall, ToolSpec
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, user
 

@@ -86,7 +86,7 @@ class Seat:
         )
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         shown = quoted.pop("view", None)
-        searched = agent.toolbox and "lookup" in agent.toolbox.names  # ours, not one called so
+        searched = "lookup" in agent.config.tools  # ours, not another that is called so
         view = SEARCHED if self.view and searched else self.view
         private = {"view": shown or _messages(view or None)}
         messages = prompt(question, quoted | private)
@@ -218,9 +218,8 @@ class Seat:
         """Run the tools that a call asks for, and append what they say to its ids."""
         agent, branch, box = self.agent, BRANCH.get(), self.agent.toolbox
         assert box is not None
-        context = ToolContext(
-            task=shown(self.team.task), agent=agent.name, view=self.view, timeout=box.timeout
-        )
+        task, timeout = shown(self.team.task), agent.config.tool_timeout
+        context = ToolContext(task=task, agent=agent.name, view=self.view, timeout=timeout)
         observed = []
         started = time.perf_counter()
         for one in call.tool_calls:

@@ -9,13 +9,12 @@ writes a call (`engine.tool_syntax`), and the conversation around it (`Seat`).
 import asyncio
 import inspect
 import json
-import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import Any, get_type_hints
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
+from pydantic import ValidationError
 
 from tacit.config import AgentConfig, McpConfig
 from tacit.engine.tool_syntax import typed
@@ -32,6 +31,8 @@ TOOLS: Mapping[str, str] = {
 """What comes with Tacit, imported when an agent has it."""
 MCP = "tacit.tools.mcp:open_tools"
 """Opens the tools of an MCP server: `mcp/SERVER`, or one of them, `mcp/SERVER/TOOL`."""
+FUNCTION = "tacit.tools.function:tool_of"
+"""Makes a tool of a function."""
 OUT_OF_CALLS = "(You have no tool calls left. Answer now.)"
 SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Stands in the prompt for a view that its agent can search."""
@@ -70,16 +71,13 @@ class Tool:
 class Toolbox:
     """The tools of one agent."""
 
-    names: tuple[str, ...]
-    servers: Mapping[str, McpConfig] = field(default_factory=dict)
-    timeout: float = 20.0
-    longest: int = 2000
-    """Most characters of one observation."""
+    config: AgentConfig
+    servers: Mapping[str, McpConfig]
 
     async def open(self) -> dict[str, Tool]:
         """The tools by the name that the model knows them by; servers are asked what they have."""
         found: list[Tool] = []
-        for name in self.names:
+        for name in self.config.tools:
             if not name.startswith("mcp/"):
                 found.append(find_tool(name))
                 continue
@@ -87,7 +85,7 @@ class Toolbox:
             found += await lookup("tool", MCP, {})(server, self.servers[server], only)
         tools = {tool.spec.name: tool for tool in found}
         if len(tools) < len(found):
-            raise ConfigError(f"tools: two of {', '.join(self.names)} have the same name")
+            raise ConfigError(f"tools: two of {', '.join(self.config.tools)} have the same name")
         return tools
 
     async def observe(
@@ -99,8 +97,8 @@ class Toolbox:
         except TacitError:
             raise
         except Exception as error:
-            said = f"Error: {_words(error)}"
-        return observation(call, clipped(said, self.longest))
+            said = f"Error: {words(error)}"
+        return observation(call, clipped(said, self.config.max_observation))
 
     async def _run(self, tools: Mapping[str, Tool], call: ToolCall, context: ToolContext) -> Any:
         if call.name not in tools:
@@ -134,12 +132,7 @@ def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: s
                 find_tool(name)
         except ConfigError as error:
             raise ConfigError(f"{place}.tools: {error}") from None
-    return Toolbox(
-        names=tuple(config.tools),
-        servers=servers,
-        timeout=config.tool_timeout,
-        longest=config.max_observation,
-    )
+    return Toolbox(config=config, servers=servers)
 
 
 @cache
@@ -151,52 +144,8 @@ def find_tool(name: str) -> Tool:
         return found
     if not inspect.isroutine(found):
         raise ConfigError(f"tool `{name}` must be a function or a Tool")
-    return tool_of(found, trusted=name in TOOLS)
-
-
-def tool_of(function: Callable[..., Any], *, trusted: bool = False) -> Tool:
-    """A tool from a function: its name, docstring and annotations are what a model is told.
-
-    A parameter annotated with `ToolContext` is given the caller's and not shown to the model. One
-    that is not `trusted` runs in a thread of its own, so that it cannot stop the rest.
-    """
-    try:
-        model, hidden = _parameters(function)
-        schema = _without_titles(model.model_json_schema())
-    except (NameError, TypeError, ValueError, PydanticUserError) as error:
-        said = str(error).partition("\n")[0]
-        raise ConfigError(f"tool `{function.__name__}`: {said}") from None
-
-    async def call(arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        values = model.model_validate(arguments)
-        given = {name: getattr(values, name) for name in model.model_fields}
-        work = partial(function, **given, **dict.fromkeys(hidden, context))
-        if not trusted:
-            return await _in_thread(work)
-        return await work()
-
-    described = " ".join((inspect.getdoc(function) or function.__name__).split("\n\n")[0].split())
-    schema.pop("description", None)
-    return Tool(
-        spec=ToolSpec(name=function.__name__, description=described, parameters=schema),
-        call=call,
-        keeps_time=trusted,
-    )
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[type[BaseModel], list[str]]:
-    """What a model gives, and the names of those that are given the context."""
-    hints = get_type_hints(function)
-    hidden = [name for name, hint in hints.items() if hint is ToolContext]
-    fields: dict[str, Any] = {}
-    for name, one in inspect.signature(function).parameters.items():
-        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) or name.startswith("_"):
-            said = str(one).partition(":")[0]
-            raise TypeError(f"`{said}` cannot be given by name, as models must: rewrite it")
-        if name not in hidden:
-            fields[name] = hints.get(name, Any), ... if one.default is one.empty else one.default
-    config = ConfigDict(extra="forbid")
-    return create_model(function.__name__, __config__=config, **fields), hidden
+    tool: Tool = lookup("tool", FUNCTION, {})(found, trusted=name in TOOLS)
+    return tool
 
 
 def observation(call: ToolCall, said: str) -> ChatMessage:
@@ -223,31 +172,7 @@ def clipped(text: str, longest: int) -> str:
     return "".join(c if c >= " " or c in "\n\t" else "\ufffd" for c in text if c != "\r")
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run outside code in a daemon thread: what hangs there ends with this process."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def tell(result: Any, error: BaseException | None) -> None:
-        if not done.done():
-            done.set_exception(error) if error else done.set_result(result)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-            if inspect.iscoroutine(result):
-                result = asyncio.run(result)
-        except BaseException as raised:  # SystemExit and our own errors are the tool's too
-            error = ValueError(_words(raised))
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, result, error)
-
-    threading.Thread(target=run, name="tool", daemon=True).start()
-    return await done
-
-
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     """An error in a line, for a model that may mend its call."""
     if isinstance(error, ValidationError):
         wrong = error.errors(include_url=False, include_input=False)
@@ -258,16 +183,3 @@ def _words(error: BaseException) -> str:
         said = ""
     named = "" if said and type(error) is ValueError else type(error).__name__
     return ": ".join(filter(None, (named, said)))
-
-
-def _without_titles(schema: Any) -> Any:
-    """Pydantic titles every field, which models would only have to read."""
-    if isinstance(schema, dict):
-        return {
-            key: {name: _without_titles(one) for name, one in value.items()}
-            if key == "properties"
-            else _without_titles(value)
-            for key, value in schema.items()
-            if key != "title"
-        }
-    return [_without_titles(one) for one in schema] if isinstance(schema, list) else schema

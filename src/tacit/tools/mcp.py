@@ -69,8 +69,7 @@ class Server:
     """A server's tools by one connection, and by another when that is lost or stuck."""
 
     def __init__(self, name: str, config: McpConfig) -> None:
-        self._name = name
-        self._config = config
+        self._name, self._config = name, config
         self._connection: Connection | None = None
         self._offered: dict[str, Any] = {}
 
