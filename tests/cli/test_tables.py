@@ -260,6 +260,27 @@ def test_other_plays_stand_below_the_teams_own_and_fit_80_columns() -> None:
     assert "plain" not in lines and max(map(len, lines.splitlines())) <= 80
 
 
+def test_a_reward_has_a_column_by_its_name_only_where_some_team_has_one() -> None:
+    plain = summary("plain", {"easy": True})
+    assert "F1" not in printed(summary_table([plain]))
+    above = Estimate(0.2, 0.1, 0.3)
+    quiet = Play(
+        accuracy=0.4, messages=0.0, generated=1200.0, read=43210.0, above=above, reward=0.55,
+        reward_above=Estimate(0.034, -0.01, 0.08),
+    )  # fmt: skip
+    told = replace(
+        plain, team="told", reward=Estimate(0.584, 0.5, 0.65), reward_name="F1",
+        talk=talk(silent=quiet),
+    )  # fmt: skip
+    shown = printed(summary_table([plain, told]))
+    assert "F1: mean reward" in shown and "58.4 [50.0, 65.0]" in shown
+    assert shown.count("100.0 [20.7, 100.0]") == 3, "right or wrong: the reward is the accuracy"
+    lines = printed(talk_table([told]))
+    assert "F1 %, and as it" in lines and "55.0  +3.4 [-1.0, +8.0]" in lines
+    assert max(map(len, lines.splitlines())) <= 80
+    assert "F1" not in printed(talk_table([replace(told, reward_name="")]))
+
+
 def test_the_choice_and_what_is_missing_are_told_in_words() -> None:
     (line,) = detail_lines([replace(summary("told", {"easy": True}), talk=talk())])
     assert "made to speak not played: hinter: an API model cannot be made to speak" in line

@@ -107,6 +107,30 @@ def test_a_summary_by_hand() -> None:
     assert summary.money is None and summary.money_per_solved is None
 
 
+def test_a_reward_that_says_more_than_right_and_wrong_is_summed_up_by_its_name() -> None:
+    plain = summarise("t", EPISODES, TASKS, SETTINGS)
+    assert (plain.reward, plain.reward_name) == (None, "")
+    half = replace(EPISODES[1], grade=Grade(reward=0.5, right=False))
+    mixed = [EPISODES[0], half, *EPISODES[2:]]
+    found = summarise("t", mixed, TASKS, SETTINGS)
+    assert found.reward_name == "reward" and found.accuracy == wilson(2, 3)
+    assert found.reward == bootstrap([1.0, 0.5, 1.0], resamples=SETTINGS.resamples)
+    spans = [replace(one, grader="span") for one in TASKS]
+    assert summarise("t", mixed, spans, SETTINGS).reward_name == "F1"
+    whole = summarise("t", EPISODES, spans, SETTINGS)
+    assert whole.reward is not None and whole.reward.mean == whole.accuracy.mean
+    assert summarise("t", mixed, [*TASKS[:2], *spans[2:]], SETTINGS).reward_name == "reward"
+
+
+def test_teams_are_compared_by_their_rewards_too() -> None:
+    half = replace(EPISODES[1], grade=Grade(reward=0.5, right=False))
+    plain = compare(EPISODES, EPISODES, SETTINGS)
+    assert plain is not None and plain.reward is None
+    found = compare(EPISODES, [EPISODES[0], half, EPISODES[2]], SETTINGS)
+    assert found is not None and found.difference.mean == 0.0
+    assert found.reward is not None and found.reward.mean == pytest.approx(0.5 / 3)
+
+
 def test_what_each_agent_did_by_hand() -> None:
     hinter, solver = summarise("hint", EPISODES, TASKS, SETTINGS).agents
     assert (hinter.agent, hinter.model, hinter.calls) == ("hinter", "pocket", 1.0)

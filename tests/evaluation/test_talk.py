@@ -56,11 +56,11 @@ def test_a_random_gate_by_hand() -> None:
     silent = table((1, 0, 0, 5, 9), (0, 0, 0, 5, 9))
     speaking = table((0, 1, 1, 8, 20), (1, 1, 1, 8, 20))
     free = table((1, 0, 1, 6, 15), (1, 1, 1, 8, 20))
-    found = above_gate(free, silent, speaking, confidence=0.95, resamples=2000)
+    found = above_gate(free, silent, speaking, SETTINGS)
     assert found.mean == pytest.approx(1.0 - 0.5), "the gate: ½ of ½ and ½ of ½"
     # drawn twice the first, it is silent: q = 0 and the gate is right too; so for the second
     assert found.low == 0.0 and found.high == pytest.approx(0.5)
-    always = above_gate(speaking, silent, speaking, confidence=0.95, resamples=100)
+    always = above_gate(speaking, silent, speaking, SETTINGS)
     assert (always.mean, always.low, always.high) == (0.0, 0.0, 0.0), "one that always speaks"
 
 
@@ -118,6 +118,32 @@ def test_plays_side_by_side_by_hand() -> None:
     assert talk.choosing_by_agent == {"hinter": talk.choosing}
     assert talk.kept is None
     json.dumps(asdict(talk), allow_nan=False)
+
+
+def marked(task: str, reward: float, *calls: Call) -> Episode:
+    return replace(episode(task, False, *calls), grade=Grade(reward=reward, right=reward == 1))
+
+
+def test_rewards_between_right_and_wrong_are_measured_beside_them_by_hand() -> None:
+    own = [marked("a", 1.0, call("hinter")), marked("b", 0.5, call("hinter", silent=True))]
+    quietly = [marked("a", 0.25), marked("b", 0.5)]
+    loudly = [marked("a", 1.0, call("hinter")), marked("b", 0.0, call("hinter"))]
+    again = [marked("a", 0.75, call("hinter")), own[1]]
+    others = {"silent": quietly, "speaking": loudly, "reworded": again}
+    talk = talk_of(own, others, SETTINGS, rewards=True)
+    assert talk is not None and talk.plays["free"].accuracy == 0.5
+    assert {name: play.reward for name, play in talk.plays.items()} == {
+        "free": 0.75, "silent": 0.375, "speaking": 0.5, "reworded": 0.625, "gate": 0.4375,
+    }  # fmt: skip
+    above = {name: play.reward_above for name, play in talk.plays.items()}
+    assert above.pop("free") is None
+    assert {name: one and one.mean for name, one in above.items()} == pytest.approx(
+        {"silent": 0.375, "speaking": 0.25, "reworded": 0.125, "gate": 0.3125}
+    )
+    assert talk.kept == 0.0 and talk.kept_reward == pytest.approx(0.25 / 0.375)
+    plain = talk_of(own, others, SETTINGS)
+    assert plain is not None and plain.kept_reward is None
+    assert {play.reward for play in plain.plays.values()} == {None}
 
 
 def test_what_is_kept_in_other_words_is_a_share_of_the_gain() -> None:

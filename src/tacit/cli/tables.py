@@ -166,7 +166,9 @@ LEGEND = (
 def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
     """The teams side by side; `checkpoint` is a sentence about the trained team's weights."""
     best, levels = set(frontier(summaries)), _columns(summaries)
-    headers = ["team", "accuracy %\n[interval]", *(f"{level}\n%" for level in levels)]
+    named = _reward_name(summaries)
+    rewarded = [f"{named} %\n[interval]"] if named else []
+    headers = ["team", "accuracy %\n[interval]", *rewarded, *(f"{lv}\n%" for lv in levels)]
     headers += ["said", "read", "per\nsolved", "path", "silent\n%"]
     priced = any(summary.money is not None for summary in summaries)
     rows = []
@@ -176,6 +178,7 @@ def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
         row = [
             f"{one.team}{' *' if one.team in best else ''}",
             interval(one.accuracy),
+            *([interval(one.reward or one.accuracy)] if named else []),
             *shares,
             f"{one.generated.mean:.1f}",
             f"{one.read:.0f}",
@@ -184,10 +187,16 @@ def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
             percent(one.silence),
         ]
         rows.append(row + (["–" if one.money is None else f"{one.money:.6f}"] if priced else []))
-    money = " money: per task." if priced else ""
+    more = f" {named}: mean reward, also of answers that are partly right." if named else ""
+    more += " money: per task." if priced else ""
     chosen = f" {checkpoint}" if checkpoint else ""
     headers += ["money"] if priced else []
-    return Grid(headers, rows, legend=f"{LEGEND}{money}{chosen}")
+    return Grid(headers, rows, legend=f"{LEGEND}{more}{chosen}")
+
+
+def _reward_name(summaries: Sequence[Summary]) -> str:
+    """Empty if no team has a reward that says more than right and wrong."""
+    return next((one.reward_name for one in summaries if one.reward_name), "")
 
 
 def _levels(summaries: Sequence[Summary]) -> list[str]:
@@ -250,6 +259,7 @@ TALK_LEGEND = (
 
 def talk_table(summaries: Sequence[Summary]) -> Grid | None:
     """Teams whose talk was measured beside other plays of the tasks; None if there are none."""
+    named = _reward_name(summaries)
     rows: list[Sequence[str] | str] = []
     for one in summaries:
         plays = one.talk.plays if one.talk else {}
@@ -257,9 +267,13 @@ def talk_table(summaries: Sequence[Summary]) -> Grid | None:
         for name in PLAYS if len(plays) > 1 else ():
             if play := plays.get(name):
                 above = "" if play.above is None else points(play.above)
-                cells = [f" {PLAYS[name]}", percent(play.accuracy), above, f"{play.messages:.2f}"]
-                rows.append([*cells, f"{play.generated:.1f}", f"{play.read:.0f}"])
-    return Grid(TALK, rows, title=OTHERWISE, legend=TALK_LEGEND) if rows else None
+                more = "" if play.reward_above is None else f"  {points(play.reward_above)}"
+                cells = [f" {PLAYS[name]}", percent(play.accuracy), above]
+                cells += [f"{percent(play.reward)}{more}"] if named else []
+                cells += [f"{play.messages:.2f}", f"{play.generated:.1f}", f"{play.read:.0f}"]
+                rows.append(cells)
+    headers = [*TALK[:3], *([f"{named} %, and as it\nis, above it"] if named else []), *TALK[3:]]
+    return Grid(headers, rows, title=OTHERWISE, legend=TALK_LEGEND) if rows else None
 
 
 def points(estimate: Estimate) -> str:
@@ -359,17 +373,17 @@ class Compared:
         return "above" if self.test.difference.mean > 0 else "below"
 
     def __str__(self) -> str:
-        points, tasks = 100 * self.test.difference.mean, self.test.tasks
-        if not points:
-            return f"{self.name} and {self.baseline} are level on {tasks} tasks."
-        low, high = 100 * self.test.difference.low, 100 * self.test.difference.high
+        by, tasks = self.test.difference, self.test.tasks
+        rewards = f"; mean reward {points(self.test.reward)}" if self.test.reward else ""
+        if not by.mean:
+            return f"{self.name} and {self.baseline} are level on {tasks} tasks{rewards}."
         sure = "significantly " if self.sure else ""
         corrected = f"; {p_value(self.p)} corrected for {self.of} tests" if self.of > 1 else ""
         return (
-            f"{self.name} is {sure}{self.side} {self.baseline} by {abs(points):.1f} points "
-            f"[{low:+.1f}, {high:+.1f}] on {tasks} tasks "
+            f"{self.name} is {sure}{self.side} {self.baseline} by {100 * abs(by.mean):.1f} points "
+            f"[{100 * by.low:+.1f}, {100 * by.high:+.1f}] on {tasks} tasks "
             f"(McNemar {p_value(self.test.p_mcnemar)}, bootstrap {p_value(self.test.p_bootstrap)}"
-            f"{corrected})."
+            f"{corrected}){rewards}."
         )
 
 

@@ -13,7 +13,7 @@ from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.evaluation.talk import Talk, talk_of
-from tacit.grading import Grader, grade, read_answer
+from tacit.grading import REWARDS, Grader, grade, read_answer
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import HELPING_PARTS
@@ -86,6 +86,9 @@ class Summary:
     """What its talk is worth, if that was measured or the tasks know who should speak."""
     observed: float = 0.0
     """Part of `read`: what tools said."""
+    reward: Estimate | None = None
+    """The grader's mean reward, if it says more than right and wrong."""
+    reward_name: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -188,6 +191,7 @@ def summarise(
     choices = sum(row.choices for row in rows)
     references = {task.id: task for task in tasks}
     several = settings.samples > 1
+    reward_name = _reward_name(done, tasks)
     chose = [(episode, any(call.withheld for call in episode.calls)) for episode in done]
     return Summary(
         team=name,
@@ -215,31 +219,53 @@ def summarise(
         money=money / max(1, len(done)) if money is not None else None,
         money_per_solved=money / solved if money is not None and solved else None,
         agents=_agents(done, rows),
-        talk=talk_of(done, others or {}, settings, missing),
+        talk=talk_of(done, others or {}, settings, missing, rewards=bool(reward_name)),
         observed=usage.observed / max(1, len(done)),
+        reward=_mean([*scores(done, _reward).values()], settings) if reward_name else None,
+        reward_name=reward_name,
     )
 
 
-def scores(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Task id → share of its graded samples that are right."""
+def _right(episode: Episode) -> bool:
+    return bool(episode.grade and episode.grade.right)
+
+
+def _reward(episode: Episode) -> float:
+    return episode.grade.reward if episode.grade else 0.0
+
+
+def _reward_name(episodes: Iterable[Episode], tasks: Iterable[Task]) -> str:
+    """Empty if every reward says right or wrong and nothing else."""
+    names = {REWARDS.get(task.grader, "") for task in tasks}
+    partly = any(_reward(episode) != _right(episode) for episode in episodes)
+    return (names.pop() if len(names) == 1 else "") or ("reward" if partly else "")
+
+
+def scores(
+    episodes: Iterable[Episode], of: Callable[[Episode], float] = _right
+) -> dict[str, float]:
+    """Task id → share of its graded samples that are right, or their mean of something else."""
     graded = _by_task(episode for episode in episodes if episode.grade)
-    return {task: fmean(map(_right, mine)) for task, mine in graded.items()}
+    return {task: fmean(map(of, mine)) for task, mine in graded.items()}
 
 
 def compare(
-    first: Iterable[Episode], second: Iterable[Episode], settings: EvaluationConfig
+    first: Sequence[Episode], second: Sequence[Episode], settings: EvaluationConfig
 ) -> Paired | None:
     """`second − first` on the tasks that both have a grade for; None if there are none."""
     a, b = scores(first), scores(second)
     both = sorted(a.keys() & b.keys())
     if not both:
         return None
-    return paired(
+    test = paired(
         [a[task] for task in both],
         [b[task] for task in both],
         confidence=settings.confidence,
         resamples=settings.resamples,
     )
+    c, d = scores(first, _reward), scores(second, _reward)
+    rewards = _mean([d[task] - c[task] for task in both], settings)
+    return test if (c, d) == (a, b) else replace(test, reward=rewards)
 
 
 def frontier(summaries: Sequence[Summary]) -> list[str]:
@@ -299,10 +325,6 @@ def _any_right(episodes: Iterable[Episode], k: int) -> float:
 def _share_right(episodes: Iterable[Episode]) -> float | None:
     rights = [_right(episode) for episode in episodes if episode.grade]
     return fmean(rights) if rights else None
-
-
-def _right(episode: Episode) -> bool:
-    return bool(episode.grade and episode.grade.right)
 
 
 def _by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:

@@ -47,6 +47,8 @@ class Paired:
     only_first: int
     only_second: int
     tasks: int
+    reward: Estimate | None = None
+    """Of the rewards, where they say more than right and wrong."""
 
 
 def paired(
