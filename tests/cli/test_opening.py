@@ -90,6 +90,13 @@ def test_views_given_to_play_are_for_agents_that_there_are_and_each_given_once()
         assert str(error.value) == said
 
 
+def test_talk_is_measured_where_the_topology_finds_the_truth() -> None:
+    whole = config("tester", actor={}, tester={})
+    assert whole.team is not None
+    tester = frozenset({"tester"})
+    assert variants_of(whole, whole.team, [PLAIN]) == Variants(tester, tester)
+
+
 def test_a_team_in_which_nobody_may_be_silent_has_no_talk_to_measure() -> None:
     assert variants(PRIVATE, hinter={"silent": False}).speakers == frozenset()
 

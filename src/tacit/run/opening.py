@@ -158,7 +158,8 @@ class Variants:
 def variants_of(config: Config, team: TeamConfig, tasks: Sequence[Task]) -> Variants:
     helpers, measured = helpers_of(config, team), config.evaluation.talk
     if measured is None:
-        measured = any(task.views or task.data.get("speak") for task in tasks)
+        known = any(task.views or task.data.get("speak") for task in tasks)
+        measured = known or find_topology(team.topology).finds_needed
     speakers = frozenset(role for role in team.agents if may_be_silent(team, role))
     if not (measured and speakers):
         return Variants(helpers)

@@ -47,6 +47,8 @@ class Topology:
     """Raises a ConfigError for mistakes that only this topology can know of."""
     repeats: Callable[[TeamConfig], bool] = lambda config: False
     """True if an agent that may be silent is asked several times in an episode."""
+    finds_needed: bool = False
+    """It says in `team.needed` who has something to tell, even if the task does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,7 @@ TOPOLOGIES: dict[str, Topology] = {
         roles={**_ACTOR, "tester": Role(part="tester", may_be_silent=True)},
         summary="the Actor writes code, a tester runs the visible tests and may report",
         repeats=_in_rounds,
+        finds_needed=True,
     ),
     "self_consistency": Topology(
         play=self_consistency, roles=_SAMPLER, summary="one agent answers n times, vote"
