@@ -34,6 +34,10 @@ async def test_the_reference_decides_on_all_inputs(made_up: Path) -> None:
     assert not await passes(task, "def double(x):\n    return int(x) * 2")
     assert not await passes(task, "def double(x):\n    return 4 if x == 2 else -6")
     assert not await passes(task, "def double(x):\n    pass")
+    hidden = "def double(x):\n    return 5 if x == 2 else x + x"
+    assert await passes(task, hidden), "what is visible does not count"
+    told = replace(task, data={**task.data, "tests": task.data["visible"][0]})
+    assert not await passes(told, hidden)
 
 
 async def test_the_visible_assert_is_shown_and_not_graded(made_up: Path) -> None:
@@ -94,6 +98,9 @@ async def test_references_pass_and_empty_functions_fail(data_dir: Path) -> None:
     """Some of each: those with a rule, a limit or types of their own, and a few others."""
     humaneval = load_tasks("humaneval_plus", split="test", folder=data_dir)
     assert sum(bool(task.data["visible"]) for task in humaneval) == 74
+    told = {task.id.rpartition("/")[2]: task for task in humaneval}["0"]
+    first = "[1.0, 2.0, 3.0], 0.5"
+    assert first in told.data["visible"][0] and f"[{first}]" not in told.data["tests"]
     mbpp = {
         task.id.rpartition("/")[2]: task
         for task in load_tasks("mbpp_plus", split="test", folder=data_dir)

@@ -88,16 +88,14 @@ def examples(prompt: str) -> list[str]:
 def _mbpp(row: Row) -> Fields:
     text, shown = row["prompt"].strip().strip('"').strip().rsplit("\n", 1)
     entry, inputs = row["entry_point"], row["base_input"] + row["plus_input"]
-    (seen,) = _calls(shown, entry)
     if entry in _COMPLEX:
         inputs = [[complex(value) for value in arguments] for arguments in inputs]
     else:
         like = [*zip(*_calls(row["assertion"], entry), strict=True)]
         inputs = [[typed(*pair) for pair in zip(one, like, strict=True)] for one in inputs]
-    graded = [arguments for arguments in inputs if arguments != seen]
     return {
         "question": f"{text}\n\nYour code must pass this test:\n\n```python\n{shown}\n```",
-        **_graded(row, "", graded, [shown]),
+        **_graded(row, "", inputs, [shown]),
     }
 
 
@@ -127,6 +125,8 @@ def typed(value: Any, like: Sequence[Any]) -> Any:
 
 def _graded(row: Row, prompt: str, inputs: list[Any], visible: list[str]) -> Fields:
     entry, answer = row["entry_point"], prompt + row["canonical_solution"]
+    seen = [arguments for one in visible for arguments in _calls(one, entry)]
+    inputs = [arguments for arguments in inputs if arguments not in seen]
     if most := _LARGEST.get(entry):
         inputs = [arguments for arguments in inputs if arguments[-1] <= most]
     rule = _RULES.get(entry, _RULE).format(atol=row["atol"])
