@@ -13,7 +13,10 @@ _ROLES = {"hinter": Role(part="hinter", may_be_silent=True), "actor": Role(part=
 
 
 def tasks(split: str = "test") -> list[Task]:
-    """The tasks of `split_gsm8k`, with the ids, and in the words, of the recorded runs."""
+    """The tasks of `split_gsm8k`, with the ids, and in the words, of the recorded runs.
+
+    They had double blanks where the original has them, more of them in free tasks than in needed.
+    """
     seeing, blind = (load_tasks(f"split_gsm8k{kind}", split=split) for kind in ("", "_blind"))
     return [
         replace(

@@ -31,7 +31,7 @@ def joined(text: str) -> str:
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
     """Forty problems with two facts each, and one that is too short to cut."""
-    text = "Ann has {0} red pens. She gives {1} of them to Bob. How many of {0} are left?"
+    text = "Ann has {0} red pens.  She gives {1} of them to Bob. How many of {0} are left?"
     questions = [text.format(n + 50, n) for n in range(40)]
     rows = [{"question": one, "answer": "#### 50"} for one in (*questions, "How many? Some.")]
     (tmp_path / "gsm8k").mkdir()
@@ -56,7 +56,8 @@ def check_cut(tasks: list[Task], whole: list[Task]) -> None:
             assert len(notes) == NOTES and own == {task.data["fact"]}
             assert task.data["fact"] not in task.question
         else:
-            assert (task.question, own) == (original.question, set())
+            assert (task.question, own) == (" ".join(original.question.split()), set())
+        assert task.question == " ".join(task.question.split()), "blanks would tell which is cut"
         assert task.data["speak"] == {"hinter": task.level == "needed"}
 
 
@@ -82,9 +83,19 @@ def test_the_cut_is_that_of_the_recorded_experiments(
     monkeypatch.setenv("TACIT_DATA", str(data_dir))
     tasks = load_tasks("split_gsm8k", split="test")
     assert Counter(task.level for task in tasks) == {"needed": 526, "free": 530}
-    whole = repr([(t.question, t.level, t.views["hinter"], t.data["fact"]) for t in tasks])
-    assert blake2b(whole.encode(), digest_size=8).hexdigest() == "22872a56b7206ffc"
-    check_cut(tasks, load_tasks("gsm8k", split="test"))
+    whole = load_tasks("gsm8k", split="test")
+    originals = {task.id.rpartition("/")[2]: task.question for task in whole}
+
+    def recorded(task: Task) -> str:
+        """The question with the blanks that it had in the recorded experiments."""
+        original = originals[task.id.rpartition("/")[2]]
+        cut = original.replace(task.data["fact"], "", 1).replace("  ", " ").strip()
+        return cut if task.level == "needed" else original
+
+    assert all(" ".join(recorded(task).split()) == task.question for task in tasks)
+    cuts = repr([(recorded(t), t.level, t.views["hinter"], t.data["fact"]) for t in tasks])
+    assert blake2b(cuts.encode(), digest_size=8).hexdigest() == "22872a56b7206ffc"
+    check_cut(tasks, whole)
     check_blind(load_tasks("split_gsm8k_blind", split="test"), tasks)
 
 

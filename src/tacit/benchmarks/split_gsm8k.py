@@ -52,13 +52,14 @@ def _cut(task: Task, facts: list[str], pool: list[str], dice: Random, blind: boo
     question, fact = task.question, ""
     if needed:
         fact = dice.choice(facts)
-        question = question.replace(fact, "", 1).replace("  ", " ").strip()
+        question = question.replace(fact, "", 1)
         notes = [*notes[: NOTES - 1], fact]
         dice.shuffle(notes)
+    question = " ".join(question.split())  # of whole ones too: their blanks would tell them apart
     views = {"hinter": listed(notes)}
     if blind:
         asked = sentences(question)[-1]
-        views["actor"] = question.strip().removesuffix(asked).strip()
+        views["actor"] = question.removesuffix(asked).strip()
         question = asked
     return replace(
         task,
