@@ -367,6 +367,18 @@ def test_every_shipped_recipe_is_a_config_whose_teams_can_play(recipe: str) -> N
     assert teams_of(load_config(recipe))
 
 
+def test_every_set_whose_agents_know_different_things_has_a_recipe_and_so_have_tools() -> None:
+    configs = [load_config(recipe) for recipe in RECIPES]
+    agents = [
+        agent for one in configs for t in one.all_teams.values() for agent in t.agents.values()
+    ]
+    assert {tool for agent in agents for tool in agent.tools} >= {"python", "lookup"}
+    assert {config.tasks.name for config in configs} >= {
+        "split_gsm8k", "split_gsm8k_blind", "split_hotpotqa", "split_2wiki", "split_musique",
+        "strategyqa_facts", "hiddenbench", "clues", "humaneval_plus", "mbpp_tested",
+    }  # fmt: skip
+
+
 # Names
 
 
