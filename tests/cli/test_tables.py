@@ -282,10 +282,34 @@ def test_a_reward_has_a_column_by_its_name_only_where_some_team_has_one() -> Non
 
 
 def test_the_choice_and_what_is_missing_are_told_in_words() -> None:
-    (line,) = detail_lines([replace(summary("told", {"easy": True}), talk=talk())])
-    assert "made to speak not played: hinter: an API model cannot be made to speak" in line
+    line, left = detail_lines([replace(summary("told", {"easy": True}), talk=talk())])
+    assert left == "told, not played: made to speak (hinter: an API model cannot be made to speak)"
     assert "silent in 0.0 % of the calls" in line
     assert "and in 75.0 % of the rest (AUC 0.97); 80.0 % of what was said was needed" in line
+
+
+def test_agents_that_choose_differently_are_told_apart() -> None:
+    told, plain = talk(), summary("told", {"easy": True})
+    assert told.choosing is not None
+    unlike = {"holder 1": told.choosing, "holder 2": replace(told.choosing, auc=None)}
+    (line, _) = detail_lines([replace(plain, talk=replace(told, choosing_by_agent=unlike))])
+    assert "AUC by agent holder 1 0.97, holder 2 –" in line
+    for same in ({"a": told.choosing}, dict.fromkeys("ab", told.choosing)):
+        (line, _) = detail_lines([replace(plain, talk=replace(told, choosing_by_agent=same))])
+        assert "by agent" not in line
+
+
+def test_tokens_are_judged_as_said_and_as_said_and_read() -> None:
+    shares = {"messages": 0.5, "generated": 0.875, "read": 0.625, "total": 0.75}
+    told = replace(talk(), share_of_speaking=shares)
+    (line, _) = detail_lines([replace(summary("told", {"easy": True}), talk=told)])
+    assert "50.0 % of the messages" in line
+    assert "87.5 % of the tokens said, 75.0 % of those said and read" in line
+    terse = replace(summary("terse", {"easy": True}), read=4000.0)
+    brief = replace(summary("brief", {"easy": True}), generated=Estimate(50.0, 50.0, 50.0))
+    shown = " ".join(printed(summary_table([terse, brief])).split())
+    assert "terse *" in shown and "With tokens read, the frontier is brief." in shown
+    assert "With tokens read" not in printed(summary_table([brief]))
 
 
 def test_a_summary_from_before_talk_was_measured_still_opens() -> None:

@@ -309,6 +309,8 @@ def test_the_frontier_holds_who_is_not_beaten_in_both() -> None:
         team("tied but better", 0.6, 10),
     ]
     assert frontier(teams) == ["tied but better", "dear"]
+    chatty = [replace(one, read=200.0 - one.generated.mean) for one in teams[:2]]
+    assert frontier(chatty, read=True) == ["dear"], "both cost 200 tokens in all"
     assert frontier([]) == []
 
 

@@ -113,6 +113,7 @@ def test_plays_side_by_side_by_hand() -> None:
     assert plays["silent"].above is not None and plays["silent"].above.mean == 0.5
     assert talk.share_of_speaking == {
         "messages": 0.5, "generated": pytest.approx(10 / 12), "read": 1.0,
+        "total": pytest.approx(30 / 32),
     }  # fmt: skip
     assert talk.choosing is not None and talk.choosing.auc == 1.0
     assert talk.choosing_by_agent == {"hinter": talk.choosing}
@@ -236,7 +237,28 @@ async def test_where_speech_cannot_be_forced_the_rest_is_still_measured(tmp_path
     why = {"speaking": "hinter: an API model cannot be made to speak"}
     one = await measurement.team("t", roster, Variants(both, both, why))
     talk = measurement.summary("t", one).talk
-    assert talk is not None and talk.missing == why and list(talk.plays) == ["free", "silent"]
+    assert talk is not None and list(talk.plays) == ["free", "silent"]
+    assert talk.missing["speaking"] == why["speaking"]
+
+
+async def test_what_is_not_played_says_how_to_have_it(tmp_path: Path) -> None:
+    roster = scripted("hint_actor", {"hinter": _hinter, "actor": _actor})
+    both = frozenset({"hinter"})
+
+    async def missing(reworded: bool, variants: Variants) -> dict[str, str] | None:
+        run = RunFolder.open(tmp_path / str(reworded), Config())
+        settings = {"resamples": 50, "reworded": reworded}
+        config = parse_config({"evaluation": settings})
+        measurement = Measurement(config=config, run=run, tasks=TASKS)
+        talk = measurement.summary("t", await measurement.team("t", roster, variants)).talk
+        return talk and talk.missing
+
+    assert (found := await missing(False, Variants(both, both))) is not None
+    assert found.keys() == {"alone", "reworded"}
+    assert "trained" in found["alone"] and "evaluation.reworded=true" in found["reworded"]
+    assert (found := await missing(True, Variants(both, both))) is not None
+    assert found.keys() == {"alone"}
+    assert await missing(True, Variants(both)) == {}, "talk was not to be measured"
 
 
 async def test_trained_weights_take_the_actors_place_only_on_its_own_model() -> None:

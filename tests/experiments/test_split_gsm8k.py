@@ -39,7 +39,8 @@ def test_what_is_taken_out_stands_in_the_notes(
         notes = notes.removeprefix("- ").split("\n- ")
         assert len(notes) == NOTES
         if task.level == "free":
-            assert task.question == " ".join(original.split()) and not {*notes} & {*sentences(original)}
+            assert task.question == " ".join(original.split())
+            assert not {*notes} & {*sentences(original)}
         else:
             assert task.data["fact"] in notes and task.data["fact"] in original
             assert task.data["fact"] not in task.question

@@ -27,7 +27,7 @@ from tacit.errors import RunError
 from tacit.evaluation.helper_effects import HelperEffects
 from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
-from tacit.evaluation.talk import Choosing
+from tacit.evaluation.talk import Choosing, Talk
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import INTRODUCTIONS
 from tacit.types import Call, ChatMessage, Episode, Grade
@@ -165,7 +165,7 @@ LEGEND = (
 
 def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
     """The teams side by side; `checkpoint` is a sentence about the trained team's weights."""
-    best, levels = set(frontier(summaries)), _columns(summaries)
+    best, levels = frontier(summaries), _columns(summaries)
     named = _reward_name(summaries)
     rewarded = [f"{named} %\n[interval]"] if named else []
     headers = ["team", "accuracy %\n[interval]", *rewarded, *(f"{lv}\n%" for lv in levels)]
@@ -187,7 +187,10 @@ def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
             percent(one.silence),
         ]
         rows.append(row + (["–" if one.money is None else f"{one.money:.6f}"] if priced else []))
-    more = f" {named}: mean reward, also of answers that are partly right." if named else ""
+    counted = frontier(summaries, read=True)
+    unlike = {*counted} != {*best}
+    more = f" With tokens read, the frontier is {', '.join(counted)}." if unlike else ""
+    more += f" {named}: mean reward, also of answers that are partly right." if named else ""
     more += " money: per task." if priced else ""
     chosen = f" {checkpoint}" if checkpoint else ""
     headers += ["money"] if priced else []
@@ -282,7 +285,7 @@ def points(estimate: Estimate) -> str:
 
 
 def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Facts about only some teams, or without a column: one line per team that has any."""
+    """Facts about only some teams, or without a column: a line or two per team that has any."""
     levels = [] if _columns(summaries) else _levels(summaries)
     for one in summaries:
         facts = []
@@ -304,17 +307,15 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
         if one.changed is not None:
             facts.append(_effects(one.changed))
         if one.talk:
-            facts += [f"{PLAYS[name]} not played: {why}" for name, why in one.talk.missing.items()]
-            facts += [_choosing(one.talk.choosing)] if one.talk.choosing else []
-            if one.talk.kept is not None:
-                facts.append(
-                    f"reworded, {percent(one.talk.kept)} % of the gain over silence is left"
-                )
+            facts += _talk(one.talk, one.reward_name)
         if one.overflowed:
             some = "episode" if one.overflowed == 1 else "episodes"
             facts.append(f"{one.overflowed} {some} wrong because the talk overflowed a prompt")
         if facts:
             yield f"{one.team}: {'; '.join(facts)}"
+        if one.talk and one.talk.missing:
+            missing = [f"{PLAYS[name]} ({why})" for name, why in one.talk.missing.items()]
+            yield f"{one.team}, not played: {'; '.join(missing)}"
 
 
 def _effects(changed: HelperEffects) -> str:
@@ -325,12 +326,33 @@ def _effects(changed: HelperEffects) -> str:
     )
 
 
+def _talk(talk: Talk, reward: str) -> Iterator[str]:
+    if talk.choosing:
+        yield _choosing(talk.choosing)
+    aucs = {agent: _auc(choice) for agent, choice in talk.choosing_by_agent.items()}
+    if len(set(aucs.values())) > 1:
+        yield f"AUC by agent {', '.join(f'{agent} {auc}' for agent, auc in aucs.items())}"
+    if talk.share_of_speaking:
+        names = ("messages", "generated", "total")
+        messages, said, total = (percent(talk.share_of_speaking.get(name)) for name in names)
+        yield (
+            f"against made to speak, {messages} % of the messages, {said} % of the tokens said, "
+            f"{total} % of those said and read"
+        )
+    if talk.kept is not None or talk.kept_reward is not None:
+        more = f" ({percent(talk.kept_reward)} % in {reward})" if reward else ""
+        yield f"reworded, {percent(talk.kept)} % of the gain over silence is left{more}"
+
+
+def _auc(choice: Choosing) -> str:
+    return "–" if choice.auc is None else f"{choice.auc:.2f}"
+
+
 def _choosing(choice: Choosing) -> str:
-    auc = "–" if choice.auc is None else f"{choice.auc:.2f}"
     needed, idle = percent(choice.silent_needed), percent(choice.silent_idle)
     return (
         f"silent in {needed} % of the calls in which an agent knew what others lacked, and in "
-        f"{idle} % of the rest (AUC {auc}); "
+        f"{idle} % of the rest (AUC {_auc(choice)}); "
         f"{percent(choice.precision)} % of what was said was needed, {percent(choice.recall)} % "
         "of what was needed was said"
     )

@@ -206,7 +206,7 @@ def summarise(
         },
         majority=_majority(done, references) if several and done else None,
         any_right=_any_right(done, settings.samples) if several and done else None,
-        generated=_mean(_tokens_by_task(done), settings),
+        generated=_mean([*scores(done, lambda one: one.usage.generated).values()], settings),
         read=usage.prompt / max(1, len(done)),
         generated_per_solved=usage.generated / solved if solved else None,
         path_tokens=fmean(episode.path_tokens for episode in done) if done else 0.0,
@@ -264,23 +264,20 @@ def compare(
         resamples=settings.resamples,
     )
     c, d = scores(first, _reward), scores(second, _reward)
-    rewards = _mean([d[task] - c[task] for task in both], settings)
-    return test if (c, d) == (a, b) else replace(test, reward=rewards)
+    if (c, d) == (a, b):
+        return test
+    return replace(test, reward=_mean([d[task] - c[task] for task in both], settings))
 
 
-def frontier(summaries: Sequence[Summary]) -> list[str]:
-    """Teams that no other team beats in both accuracy and generated tokens, cheapest first."""
+def frontier(summaries: Sequence[Summary], *, read: bool = False) -> list[str]:
+    """Teams that no other beats in accuracy and in tokens generated (and read), cheapest first."""
     best, names = -1.0, []
-    for one in sorted(summaries, key=lambda s: (s.generated.mean, -s.accuracy.mean)):
+    costs = {s.team: s.generated.mean + read * s.read for s in summaries}
+    for one in sorted(summaries, key=lambda s: (costs[s.team], -s.accuracy.mean)):
         if one.accuracy.mean > best:
             best = one.accuracy.mean
             names.append(one.team)
     return names
-
-
-def _tokens_by_task(episodes: Iterable[Episode]) -> list[float]:
-    """Means over the samples of each task, which are not independent draws."""
-    return [fmean(e.usage.generated for e in mine) for mine in _by_task(episodes).values()]
 
 
 def _accuracy(values: list[float], settings: EvaluationConfig) -> Estimate:

@@ -71,7 +71,7 @@ class Talk:
     rate: float | None
     """Share of the choices in which an agent spoke."""
     share_of_speaking: dict[str, float] = field(default_factory=dict)
-    """The team's messages and tokens, as shares of those of `speaking`."""
+    """The team's messages and tokens, as shares of those of `speaking`; `total`: said and read."""
     kept: float | None = None
     """Share of the gain over silence that is left in other words, in accuracy and in reward."""
     kept_reward: float | None = None
@@ -225,8 +225,9 @@ def _play(rows: Numbers, above: Sequence[Estimate | None]) -> Play:
 def _shares(plays: Mapping[str, Play]) -> dict[str, float]:
     if "speaking" not in plays:
         return {}
-    mine, most = asdict(plays["free"]), asdict(plays["speaking"])
-    return {n: mine[n] / most[n] for n in ("messages", "generated", "read") if most[n]}
+    both = [asdict(plays[name]) for name in ("free", "speaking")]
+    mine, most = ({**one, "total": one["generated"] + one["read"]} for one in both)
+    return {n: mine[n] / most[n] for n in ("messages", "generated", "read", "total") if most[n]}
 
 
 def _kept(plays: Mapping[str, Play], of: str) -> float | None:

@@ -115,8 +115,20 @@ class Measurement:
             one.without,
             one.variants.helpers,
             silent | dict(one.others),
-            one.variants.missing,
+            self._missing(one),
         )
+
+    def _missing(self, one: Measured) -> dict[str, str]:
+        """Play → why there is none, or how to have it; nothing if talk was not to be measured."""
+        reasons = {
+            "speaking": "needs weights that are still loaded",
+            "alone": "needs trained weights, of the model of the one agent that answers",
+            "reworded": "evaluation.reworded=true plays it",
+        }
+        if self.config.evaluation.reworded:
+            reasons["reworded"] = "needs a frozen agent"
+        found = {**reasons, **one.variants.missing} if one.variants.speakers else {}
+        return {play: why for play, why in found.items() if play not in one.others}
 
     def compared(self, teams: Mapping[str, Measured], first: str | None) -> dict[str, Any]:
         """The teams' part of summary.json: each summarised, and tested against the first."""
@@ -124,6 +136,7 @@ class Measurement:
         return {
             "teams": {summary.team: summary.to_json() for summary in summaries},
             "frontier": frontier(summaries),
+            "frontier_with_read": frontier(summaries, read=True),
             "compared_with": first,
             "paired": {
                 name: self.paired(teams[first], one)
