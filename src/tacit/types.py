@@ -269,6 +269,10 @@ class Episode:
         return sum((call.usage for call in self.calls), Usage())
 
     @property
+    def right(self) -> bool:
+        return bool(self.grade and self.grade.right)
+
+    @property
     def overflowed(self) -> bool:
         """True if the team's own messages made a prompt too long."""
         return self.error is not None and self.grade is not None

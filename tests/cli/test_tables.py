@@ -264,13 +264,11 @@ def test_a_reward_has_a_column_by_its_name_only_where_some_team_has_one() -> Non
     plain = summary("plain", {"easy": True})
     assert "F1" not in printed(summary_table([plain]))
     above = Estimate(0.2, 0.1, 0.3)
-    quiet = Play(
-        accuracy=0.4, messages=0.0, generated=1200.0, read=43210.0, above=above, reward=0.55,
-        reward_above=Estimate(0.034, -0.01, 0.08),
-    )  # fmt: skip
+    quiet = Play(accuracy=0.4, messages=0.0, generated=1200.0, read=43210.0, above=above)
+    also = replace(quiet, accuracy=0.55, above=Estimate(0.034, -0.01, 0.08))
     told = replace(
         plain, team="told", reward=Estimate(0.584, 0.5, 0.65), reward_name="F1",
-        talk=talk(silent=quiet),
+        talk=replace(talk(silent=quiet), rewards={"silent": also}),
     )  # fmt: skip
     shown = printed(summary_table([plain, told]))
     assert "F1: mean reward" in shown and "58.4 [50.0, 65.0]" in shown

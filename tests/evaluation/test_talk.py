@@ -10,6 +10,7 @@ import pytest
 from tacit.config import Config, EvaluationConfig
 from tacit.config.file import parse_config
 from tacit.engine.base import Request
+from tacit.evaluation.measure import summarise
 from tacit.evaluation.talk import Chosen, above_gate, auc, choosing, talk_of
 from tacit.evaluation.teams import Measured, Measurement
 from tacit.evaluation.variants import REWORD, reworded, trained_alone
@@ -56,11 +57,11 @@ def test_a_random_gate_by_hand() -> None:
     silent = table((1, 0, 0, 5, 9), (0, 0, 0, 5, 9))
     speaking = table((0, 1, 1, 8, 20), (1, 1, 1, 8, 20))
     free = table((1, 0, 1, 6, 15), (1, 1, 1, 8, 20))
-    found = above_gate(free, silent, speaking, SETTINGS)
+    found = above_gate(free, silent, speaking, confidence=0.95, resamples=2000)
     assert found.mean == pytest.approx(1.0 - 0.5), "the gate: ½ of ½ and ½ of ½"
     # drawn twice the first, it is silent: q = 0 and the gate is right too; so for the second
     assert found.low == 0.0 and found.high == pytest.approx(0.5)
-    always = above_gate(speaking, silent, speaking, SETTINGS)
+    always = above_gate(speaking, silent, speaking, confidence=0.95, resamples=100)
     assert (always.mean, always.low, always.high) == (0.0, 0.0, 0.0), "one that always speaks"
 
 
@@ -131,20 +132,21 @@ def test_rewards_between_right_and_wrong_are_measured_beside_them_by_hand() -> N
     loudly = [marked("a", 1.0, call("hinter")), marked("b", 0.0, call("hinter"))]
     again = [marked("a", 0.75, call("hinter")), own[1]]
     others = {"silent": quietly, "speaking": loudly, "reworded": again}
-    talk = talk_of(own, others, SETTINGS, rewards=True)
+    tasks = [Task(id=name, question="?", answer="1", grader="span") for name in "ab"]
+    talk = summarise("t", own, tasks, SETTINGS, others=others).talk
     assert talk is not None and talk.plays["free"].accuracy == 0.5
-    assert {name: play.reward for name, play in talk.plays.items()} == {
+    assert {name: play.accuracy for name, play in talk.rewards.items()} == {
         "free": 0.75, "silent": 0.375, "speaking": 0.5, "reworded": 0.625, "gate": 0.4375,
     }  # fmt: skip
-    above = {name: play.reward_above for name, play in talk.plays.items()}
+    above = {name: play.above for name, play in talk.rewards.items()}
     assert above.pop("free") is None
     assert {name: one and one.mean for name, one in above.items()} == pytest.approx(
         {"silent": 0.375, "speaking": 0.25, "reworded": 0.125, "gate": 0.3125}
     )
     assert talk.kept == 0.0 and talk.kept_reward == pytest.approx(0.25 / 0.375)
-    plain = talk_of(own, others, SETTINGS)
-    assert plain is not None and plain.kept_reward is None
-    assert {play.reward for play in plain.plays.values()} == {None}
+    whole = [Task(id=one.task_id, question="?", answer="1") for one in OWN]
+    plain = summarise("t", OWN, whole, SETTINGS, others={"silent": SILENTLY}).talk
+    assert plain is not None and plain.kept_reward is None and not plain.rewards
 
 
 def test_what_is_kept_in_other_words_is_a_share_of_the_gain() -> None:
@@ -257,7 +259,7 @@ async def test_what_is_not_played_says_how_to_have_it(tmp_path: Path) -> None:
     assert found.keys() == {"alone", "reworded"}
     assert "trained" in found["alone"] and "evaluation.reworded=true" in found["reworded"]
     assert (found := await missing(True, Variants(both, both))) is not None
-    assert found.keys() == {"alone"}
+    assert found.keys() == {"alone"}, "the other was played"
     assert await missing(True, Variants(both)) == {}, "talk was not to be measured"
 
 

@@ -67,7 +67,7 @@ def worth_of(
 ) -> Worth:
     differences = list(by_task(pairs).values())
     value, error = adjusted(differences, confidence)
-    changes = [_right(one) - _right(two) for one, two in pairs]
+    changes = [one.right - two.right for one, two in pairs]
     usage = [(one.usage, two.usage) for one, two in pairs]
     return Worth(
         name=target.name,
@@ -137,10 +137,6 @@ def unsettled(
 
 def _z(confidence: float) -> float:
     return NormalDist().inv_cdf(0.5 + confidence / 2)
-
-
-def _right(episode: Episode) -> int:
-    return int(bool(episode.grade and episode.grade.right))
 
 
 def _money(episode: Episode, prices: PriceTable | None) -> float:

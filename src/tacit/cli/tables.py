@@ -27,7 +27,7 @@ from tacit.errors import RunError
 from tacit.evaluation.helper_effects import HelperEffects
 from tacit.evaluation.measure import Summary, frontier
 from tacit.evaluation.statistics import Estimate, Paired, holm
-from tacit.evaluation.talk import Choosing, Talk
+from tacit.evaluation.talk import Choosing, Play, Talk
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import INTRODUCTIONS
 from tacit.types import Call, ChatMessage, Episode, Grade
@@ -265,18 +265,20 @@ def talk_table(summaries: Sequence[Summary]) -> Grid | None:
     named = _reward_name(summaries)
     rows: list[Sequence[str] | str] = []
     for one in summaries:
-        plays = one.talk.plays if one.talk else {}
+        plays, rewards = (one.talk.plays, one.talk.rewards) if one.talk else ({}, {})
         rows += [one.team] if len(plays) > 1 else []
         for name in PLAYS if len(plays) > 1 else ():
             if play := plays.get(name):
-                above = "" if play.above is None else points(play.above)
-                more = "" if play.reward_above is None else f"  {points(play.reward_above)}"
-                cells = [f" {PLAYS[name]}", percent(play.accuracy), above]
-                cells += [f"{percent(play.reward)}{more}"] if named else []
-                cells += [f"{play.messages:.2f}", f"{play.generated:.1f}", f"{play.read:.0f}"]
-                rows.append(cells)
+                row = [f" {PLAYS[name]}", *_scored(play)]
+                row += ["  ".join(filter(None, _scored(rewards.get(name, play))))] if named else []
+                row += [f"{play.messages:.2f}", f"{play.generated:.1f}", f"{play.read:.0f}"]
+                rows.append(row)
     headers = [*TALK[:3], *([f"{named} %, and as it\nis, above it"] if named else []), *TALK[3:]]
     return Grid(headers, rows, title=OTHERWISE, legend=TALK_LEGEND) if rows else None
+
+
+def _scored(play: Play) -> tuple[str, str]:
+    return percent(play.accuracy), points(play.above) if play.above else ""
 
 
 def points(estimate: Estimate) -> str:

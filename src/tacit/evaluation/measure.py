@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -185,13 +186,13 @@ def summarise(
     done = [episode for episode in everything if episode.grade]
     by_task = scores(done)
     usage = sum((episode.usage for episode in done), Usage())
-    solved = sum(map(_right, done))
+    solved = sum(episode.right for episode in done)
     rows = ledger(done, prices)
     money = sum(row.money or 0.0 for row in rows) if prices else None
     choices = sum(row.choices for row in rows)
     references = {task.id: task for task in tasks}
     several = settings.samples > 1
-    reward_name = _reward_name(done, tasks)
+    reward_name, rewards = _reward_name(done, tasks), scores(done, "grade.reward")
     chose = [(episode, any(call.withheld for call in episode.calls)) for episode in done]
     return Summary(
         team=name,
@@ -206,7 +207,7 @@ def summarise(
         },
         majority=_majority(done, references) if several and done else None,
         any_right=_any_right(done, settings.samples) if several and done else None,
-        generated=_mean([*scores(done, lambda one: one.usage.generated).values()], settings),
+        generated=_mean([*scores(done, "usage.generated").values()], settings),
         read=usage.prompt / max(1, len(done)),
         generated_per_solved=usage.generated / solved if solved else None,
         path_tokens=fmean(episode.path_tokens for episode in done) if done else 0.0,
@@ -221,32 +222,22 @@ def summarise(
         agents=_agents(done, rows),
         talk=talk_of(done, others or {}, settings, missing, rewards=bool(reward_name)),
         observed=usage.observed / max(1, len(done)),
-        reward=_mean([*scores(done, _reward).values()], settings) if reward_name else None,
+        reward=_mean([*rewards.values()], settings) if reward_name else None,
         reward_name=reward_name,
     )
-
-
-def _right(episode: Episode) -> bool:
-    return bool(episode.grade and episode.grade.right)
-
-
-def _reward(episode: Episode) -> float:
-    return episode.grade.reward if episode.grade else 0.0
 
 
 def _reward_name(episodes: Iterable[Episode], tasks: Iterable[Task]) -> str:
     """Empty if every reward says right or wrong and nothing else."""
     names = {REWARDS.get(task.grader, "") for task in tasks}
-    partly = any(_reward(episode) != _right(episode) for episode in episodes)
+    partly = any(one.grade and one.grade.reward != one.right for one in episodes)
     return (names.pop() if len(names) == 1 else "") or ("reward" if partly else "")
 
 
-def scores(
-    episodes: Iterable[Episode], of: Callable[[Episode], float] = _right
-) -> dict[str, float]:
+def scores(episodes: Iterable[Episode], of: str = "right") -> dict[str, float]:
     """Task id → share of its graded samples that are right, or their mean of something else."""
     graded = _by_task(episode for episode in episodes if episode.grade)
-    return {task: fmean(map(of, mine)) for task, mine in graded.items()}
+    return {task: fmean(map(attrgetter(of), mine)) for task, mine in graded.items()}
 
 
 def compare(
@@ -263,7 +254,7 @@ def compare(
         confidence=settings.confidence,
         resamples=settings.resamples,
     )
-    c, d = scores(first, _reward), scores(second, _reward)
+    c, d = (scores(play, "grade.reward") for play in (first, second))
     if (c, d) == (a, b):
         return test
     return replace(test, reward=_mean([d[task] - c[task] for task in both], settings))
@@ -310,17 +301,17 @@ def _majority(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float:
         chosen = max(
             range(len(mine)), key=lambda i: (bool(answers[i]), answers.count(answers[i]), -i)
         )
-        rights.append(_right(mine[chosen]))
+        rights.append(mine[chosen].right)
     return fmean(rights)
 
 
 def _any_right(episodes: Iterable[Episode], k: int) -> float:
-    rights = [[_right(episode) for episode in mine] for mine in _by_task(episodes).values()]
+    rights = [[episode.right for episode in mine] for mine in _by_task(episodes).values()]
     return fmean(pass_at_k(len(r), sum(r), min(k, len(r))) for r in rights)
 
 
 def _share_right(episodes: Iterable[Episode]) -> float | None:
-    rights = [_right(episode) for episode in episodes if episode.grade]
+    rights = [episode.right for episode in episodes if episode.grade]
     return fmean(rights) if rights else None
 
 

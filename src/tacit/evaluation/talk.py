@@ -6,7 +6,8 @@ speaks, everybody who may be silent must speak, and what else `Talk.plays` names
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tacit.types import Episode
 
 Numbers = NDArray[np.float64]
 
-RIGHT, SPOKEN, CHOICES, GENERATED, READ, REWARD = range(6)
+RIGHT, SPOKEN, CHOICES, GENERATED, READ = range(5)
 """Columns of a play's table, one row for each task, means over its samples. The second and third
 count messages of agents that could have been silent, and all their calls."""
 
@@ -34,9 +35,6 @@ class Play:
     read: float
     above: Estimate | None = None
     """How far the team's own accuracy is above this one, task by task."""
-    reward: float | None = None
-    """As accuracy, and how far the team's own is above it, where rewards say more than that."""
-    reward_above: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +71,15 @@ class Talk:
     share_of_speaking: dict[str, float] = field(default_factory=dict)
     """The team's messages and tokens, as shares of those of `speaking`; `total`: said and read."""
     kept: float | None = None
-    """Share of the gain over silence that is left in other words, in accuracy and in reward."""
-    kept_reward: float | None = None
+    """Share of the gain over silence that is left in other words."""
     choosing: Choosing | None = None
     """Of all agents for which the tasks have a truth; then of each."""
     choosing_by_agent: dict[str, Choosing] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    """Play → why there is none."""
+    """Play → why there is none, or how to have it."""
+    rewards: dict[str, Play] = field(default_factory=dict)
+    """The plays once more where rewards say more than right and wrong: their mean is `accuracy`."""
+    kept_reward: float | None = None
 
 
 def talk_of(
@@ -88,48 +88,49 @@ def talk_of(
     settings: EvaluationConfig,
     missing: Mapping[str, str] | None = None,
     *,
+    score: str = "right",
     rewards: bool = False,
 ) -> Talk | None:
     """The team's own episodes beside other plays; None if there is nothing to say.
 
-    `rewards`: these are measured too, since they say more than right and wrong.
+    With `rewards` every play is scored a second time, by what its answers are worth.
     """
     own = [episode for episode in own if episode.grade]
-    tables = {"free": _table(own)} | {name: _table(play) for name, play in others.items()}
+    tables = {name: _table(play, score) for name, play in {"free": own, **others}.items()}
     choices = list(_choices(own))
     shared = sorted(set.intersection(*map(set, tables.values())))
     if not shared or not (choices or others or missing):
         return None
     rows = {name: np.array([table[task] for task in shared]) for name, table in tables.items()}
-    free, of = rows["free"], [RIGHT, REWARD] if rewards else [RIGHT]
-    plays = {"free": _play(free, [None for _ in of])}
+    free, plays = rows["free"], {"free": _play(rows["free"])}
     asked = free[:, CHOICES].sum()
     rate = float(free[:, SPOKEN].sum() / asked) if asked else None
     many, sure = settings.resamples, settings.confidence
     for name in others:
-        by = [list(free[:, one] - rows[name][:, one]) for one in of]
-        above = [bootstrap(one, confidence=sure, resamples=many) for one in by]
-        plays[name] = _play(rows[name], above)
+        by = list(free[:, RIGHT] - rows[name][:, RIGHT])
+        plays[name] = _play(rows[name], bootstrap(by, confidence=sure, resamples=many))
     if "silent" in others and "speaking" in others and rate is not None:
         silent, speaking = rows["silent"], rows["speaking"]
-        above = [above_gate(free, silent, speaking, settings, one) for one in of]
+        above = above_gate(free, silent, speaking, confidence=sure, resamples=many)
         plays["gate"] = _play(rate * speaking + (1 - rate) * silent, above)
     agents = dict.fromkeys(choice.agent for choice in choices)
+    paid = talk_of(own, others, settings, missing, score="grade.reward") if rewards else None
     return Talk(
         tasks=len(shared),
         plays=plays,
         rate=rate,
         share_of_speaking=_shares(plays),
-        kept=_kept(plays, "accuracy"),
-        kept_reward=_kept(plays, "reward") if rewards else None,
+        kept=_kept(plays),
         choosing=choosing(choices) if choices else None,
         choosing_by_agent={a: choosing([c for c in choices if c.agent == a]) for a in agents},
         missing=dict(missing or {}),
+        rewards=paid.plays if paid else {},
+        kept_reward=paid.kept if paid else None,
     )
 
 
 def above_gate(
-    free: Numbers, silent: Numbers, speaking: Numbers, settings: EvaluationConfig, of: int = RIGHT
+    free: Numbers, silent: Numbers, speaking: Numbers, *, confidence: float, resamples: int
 ) -> Estimate:
     """How far a team is above a gate that lets messages pass by chance, as often as it speaks.
 
@@ -137,8 +138,8 @@ def above_gate(
     Every resample of tasks has its own q. Where several agents choose, the gate opens for all or
     for none, since other mixtures were not played.
     """
-    columns = [*free[:, [of, SPOKEN, CHOICES]].T, silent[:, of], speaking[:, of]]
-    drawn = [resampled_means(column, settings.resamples) for column in columns]
+    columns = [*free[:, [RIGHT, SPOKEN, CHOICES]].T, silent[:, RIGHT], speaking[:, RIGHT]]
+    drawn = [resampled_means(column, resamples) for column in columns]
 
     def above(means: Sequence[Numbers]) -> Numbers:
         own, spoken, choices, quiet, loud = means
@@ -146,7 +147,7 @@ def above_gate(
         return np.asarray(own - rate * loud - (1 - rate) * quiet)
 
     exact = float(above([column.mean() for column in columns]))
-    return interval(exact, above(drawn), settings.confidence)
+    return interval(exact, above(drawn), confidence)
 
 
 def auc(positive: Sequence[float], negative: Sequence[float]) -> float | None:
@@ -202,24 +203,21 @@ def _choices(episodes: Iterable[Episode]) -> Iterator[Chosen]:
                 yield Chosen(agent, needed, not all(call.withheld for call in calls), least)
 
 
-def _table(episodes: Iterable[Episode]) -> dict[str, Numbers]:
+def _table(episodes: Iterable[Episode], score: str) -> dict[str, Numbers]:
     """Task → its row."""
     rows = defaultdict(list)
     for episode in episodes:
         free = [call for call in episode.calls if call.may_be_silent]
         if episode.grade:
             said, usage = sum(not call.withheld for call in free), episode.usage
-            right, reward = episode.grade.right, episode.grade.reward
-            row = (right, said, len(free), usage.generated, usage.prompt, reward)
+            row = (attrgetter(score)(episode), said, len(free), usage.generated, usage.prompt)
             rows[episode.task_id].append(row)
     return {task: np.mean(np.array(mine, np.float64), axis=0) for task, mine in rows.items()}
 
 
-def _play(rows: Numbers, above: Sequence[Estimate | None]) -> Play:
-    """`above`: in accuracy, and in reward if that is to be told."""
-    right, said, _, generated, read, reward = map(float, rows.mean(axis=0))
-    play = Play(accuracy=right, messages=said, generated=generated, read=read, above=above[0])
-    return replace(play, reward=reward, reward_above=above[1]) if len(above) > 1 else play
+def _play(rows: Numbers, above: Estimate | None = None) -> Play:
+    right, said, _, generated, read = map(float, rows.mean(axis=0))
+    return Play(accuracy=right, messages=said, generated=generated, read=read, above=above)
 
 
 def _shares(plays: Mapping[str, Play]) -> dict[str, float]:
@@ -230,11 +228,11 @@ def _shares(plays: Mapping[str, Play]) -> dict[str, float]:
     return {n: mine[n] / most[n] for n in ("messages", "generated", "read", "total") if most[n]}
 
 
-def _kept(plays: Mapping[str, Play], of: str) -> float | None:
+def _kept(plays: Mapping[str, Play]) -> float | None:
     if not {"silent", "reworded"} <= plays.keys():
         return None
-    silent, free, other = (asdict(plays[name])[of] for name in ("silent", "free", "reworded"))
-    return (other - silent) / (free - silent) if free > silent else None
+    silent, free = plays["silent"].accuracy, plays["free"].accuracy
+    return (plays["reworded"].accuracy - silent) / (free - silent) if free > silent else None
 
 
 def _share(flags: Iterable[bool]) -> float | None:

@@ -18,6 +18,12 @@ from tacit.types import Episode, Task
 
 Listen = Callable[[str, int], Callable[[Episode], None]]
 """From a team's name and number of episodes to what is called with each episode."""
+NOT_PLAYED = {
+    "speaking": "needs weights that are still loaded",
+    "alone": "needs trained weights, of the model of the one agent that answers",
+    "reworded": "evaluation.reworded=true plays it, if an agent is frozen",
+}
+"""Why another play of the tasks is missing, where nothing else is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,7 @@ class Measurement:
     def summary(self, name: str, one: Measured) -> Summary:
         compared = one.variants.speakers and "silent" not in one.variants.missing
         silent = {"silent": one.without} if compared else {}
+        missing = {**NOT_PLAYED, **one.variants.missing} if one.variants.speakers else {}
         return summarise(
             name,
             one.episodes,
@@ -115,20 +122,8 @@ class Measurement:
             one.without,
             one.variants.helpers,
             silent | dict(one.others),
-            self._missing(one),
+            {play: why for play, why in missing.items() if play not in one.others},
         )
-
-    def _missing(self, one: Measured) -> dict[str, str]:
-        """Play → why there is none, or how to have it; nothing if talk was not to be measured."""
-        reasons = {
-            "speaking": "needs weights that are still loaded",
-            "alone": "needs trained weights, of the model of the one agent that answers",
-            "reworded": "evaluation.reworded=true plays it",
-        }
-        if self.config.evaluation.reworded:
-            reasons["reworded"] = "needs a frozen agent"
-        found = {**reasons, **one.variants.missing} if one.variants.speakers else {}
-        return {play: why for play, why in found.items() if play not in one.others}
 
     def compared(self, teams: Mapping[str, Measured], first: str | None) -> dict[str, Any]:
         """The teams' part of summary.json: each summarised, and tested against the first."""

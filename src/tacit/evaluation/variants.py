@@ -1,7 +1,7 @@
 """Other rosters for the same tasks, which a team's talk is measured against."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
@@ -41,16 +41,8 @@ def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
     frozen = next((engine for engine in others if not engine.policy), None)
     if frozen is None:
         return None
-    return _Rewording(
-        agents=roster.agents,
-        topology=roster.topology,
-        options=roster.options,
-        without=roster.without,
-        stop=roster.stop,
-        elsewhere=roster.elsewhere,
-        by=frozen,
-        of=speakers,
-    )
+    same = {one.name: getattr(roster, one.name) for one in fields(roster)}
+    return _Rewording(**same, by=frozen, of=speakers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def price_metrics(
 
 
 def _right(episodes: Iterable[Episode]) -> float:
-    return fmean(bool(episode.grade and episode.grade.right) for episode in episodes)
+    return fmean(episode.right for episode in episodes)
 
 
 def _calls(episodes: Iterable[Episode]) -> list[Call]:

@@ -65,8 +65,8 @@ class Arms(Silence):
             return None
         scores = []
         for episode, (p, plays) in zip(group.episodes, alternatives(group), strict=True):
-            alone = fmean(_right(group.silent[i]) for i in plays) if plays else 0.0
-            scores.append(p * alone + (1.0 - p) * _right(episode))
+            alone = fmean(group.silent[i].right for i in plays) if plays else 0.0
+            scores.append(p * alone + (1.0 - p) * episode.right)
         return fmean(scores)
 
     def apart(self, call: Call) -> bool:
@@ -192,7 +192,3 @@ def _by_context(
         for call in _calls([episode], choice):
             found.setdefault(call.prompt_ids, []).append(parts)
     return found
-
-
-def _right(episode: Episode) -> bool:
-    return bool(episode.grade and episode.grade.right)

@@ -66,7 +66,7 @@ class Seats(Arms):
         return found
 
     def expected_right(self, group: Group) -> float | None:
-        weighted = [(w, bool(e.grade and e.grade.right)) for w, e, _ in self.outcomes(group)]
+        weighted = [(w, e.right) for w, e, _ in self.outcomes(group)]
         whole = sum(weight for weight, _ in weighted)
         return sum(weight * right for weight, right in weighted) / whole if whole else None
 
