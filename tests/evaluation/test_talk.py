@@ -144,7 +144,7 @@ def test_rewards_between_right_and_wrong_are_measured_beside_them_by_hand() -> N
         {"silent": 0.375, "speaking": 0.25, "reworded": 0.125, "gate": 0.3125}
     )
     assert talk.kept == 0.0 and talk.kept_reward == pytest.approx(0.25 / 0.375)
-    whole = [Task(id=one.task_id, question="?", answer="1") for one in OWN]
+    whole = [replace(task, grader="math") for task in tasks]
     plain = summarise("t", OWN, whole, SETTINGS, others={"silent": SILENTLY}).talk
     assert plain is not None and plain.kept_reward is None and not plain.rewards
 
