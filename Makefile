@@ -2,10 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Tests that are neither a soak nor on a GPU, side by side: one more than there are cores, since many
-# wait for a process or a clock.
-PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST := $(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal -m
+# Tests that are neither a soak nor on a GPU, side by side on the cores there are.
+PYTEST := $(BIN)/pytest --numprocesses auto --dist worksteal -m
 NOT_HERE := not soak and not gpu
 
 .PHONY: demo test quick integration lint format soak clean docs

@@ -57,7 +57,10 @@ def told(episodes: Iterable[Episode]) -> Told:
 
 
 def gains(run: Path) -> tuple[list[Ids], Array]:
-    """Each prompt of the training, in order, and what speaking there gained over silence."""
+    """Each prompt of the training, in order, and what speaking there gained over silence.
+
+    What silence was charged is not kept, so all gains are too low by about the same.
+    """
     found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     played = (run / "episodes" / "train.jsonl").read_text(encoding="utf-8")
     for line in played.splitlines():
@@ -68,9 +71,9 @@ def gains(run: Path) -> tuple[list[Ids], Array]:
     for plays in found.values():
         calls = (call for call in plays[0]["calls"] if call["choice"] == "speak")
         if call := next(calls, None):
-            spoken = np.mean([play["reward"]["total"] for play in plays])
+            worth = [play["reward"]["total"] - play["task_if_silent"] for play in plays]
             prompts.append(tuple(call["prompt_ids"]))
-            gained.append(float(spoken) - plays[0]["task_if_silent"])
+            gained.append(float(np.mean(worth)))
     return prompts, np.array(gained)
 
 
@@ -100,8 +103,9 @@ def fitted(x_NF: Array, gain_N: Array, strength: float, *others: Array) -> list[
 
 
 def line_of(score: Array, needed: NDArray[np.bool_]) -> float:
-    """The score from which speaking best tells the needed from the others."""
-    lines = np.unique(score)
+    """The score from which speaking best tells the needed from the others, mid-way to the next."""
+    seen = np.unique(score)
+    lines = (seen[1:] + seen[:-1]) / 2
     right = [(score[needed] >= x).mean() + (score[~needed] < x).mean() for x in lines]
     return float(lines[int(np.argmax(right))])
 
@@ -151,8 +155,8 @@ def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
                 on_check, score = fitted(x, gained[:size], strength, valid[layer], tests[layer])
                 told_apart = auc(on_check[check.needed], on_check[~check.needed])
                 line = line_of(on_check, check.needed)
-                heads.append((told_apart, judged(score, line, final, right)))
-            found[f"layer {layer}, {size} tasks"] = max(heads, key=lambda head: head[0])[1]
+                heads.append((told_apart, strength, judged(score, line, final, right)))
+            found[f"layer {layer}, {size} tasks"] = max(heads, key=lambda head: head[:2])[2]
     return found
 
 

@@ -221,3 +221,11 @@ NOTHING = Worth(
     name="", kind="agent", value=Estimate(0, 0, 0), error=0.0, tasks=0, helped=0, harmed=0,
     generated=0.0, read=0.0, money=None, failed=0,
 )  # fmt: skip
+
+
+def test_a_part_that_played_all_tasks_is_not_asked_for_more(tmp_path: Path) -> None:
+    """Parts go on one by one where tokens are few, so some may be through before the others."""
+    audit = audit_of(tmp_path, roster(), tasks_of(0, 16), first=16, tokens=10**9)
+    audit._rungs = [4, 8, 16]
+    audit.targets = [Target("agent", Cut(agent=name)) for name in ("dear", "cheap")]
+    assert audit._going({"dear": 4, "cheap": 16}) == {"dear"}

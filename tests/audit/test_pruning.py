@@ -75,6 +75,13 @@ def test_one_agent_of_a_role_stays_and_nothing_is_cut_twice() -> None:
     assert cuts[3] == Cut.of(["debater 2"])
 
 
+def test_the_last_agent_of_a_role_stays_beside_what_is_gone_already() -> None:
+    rest = DEBATE.model_copy(update={"without": [*Cut.of(["debater 1", "debater 3"])]})
+    assert not [
+        one for one in proposals_of([part("debater 2", -0.2)], rest, debate()) if not one.stop
+    ]
+
+
 def test_what_a_shorter_talk_no_longer_has_is_not_cut_besides() -> None:
     """After a debate without its first round nobody has read anybody."""
     parts = [part("round 0", -0.3, "round"), part("debater 1 to debater 2", -0.2, "edge")]

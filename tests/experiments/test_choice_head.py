@@ -24,7 +24,7 @@ def test_a_head_finds_what_noisy_gains_have_in_common() -> None:
 
 def test_the_line_tells_the_needed_from_the_others() -> None:
     score = np.array([0.1, 0.2, 0.3, 0.6, 0.7])
-    assert line_of(score, np.array([False, False, True, True, True])) == pytest.approx(0.3)
+    assert line_of(score, np.array([False, False, True, True, True])) == pytest.approx(0.25)
 
 
 def test_a_gain_is_what_speaking_earned_beyond_silence(tmp_path: Path) -> None:
@@ -34,13 +34,13 @@ def test_a_gain_is_what_speaking_earned_beyond_silence(tmp_path: Path) -> None:
             "step": step, "task_id": "a", "reward": {"total": total}, "task_if_silent": alone,
             "calls": [{"choice": "speak", "prompt_ids": [1, step]}],
         }
-        for step, total, alone in [(1, 0.9, 0.0), (1, -0.1, 0.0), (2, 0.8, 1.0)]
+        for step, total, alone in [(1, 0.9, 0.0), (1, -0.1, 1.0), (2, 0.8, 1.0)]
     ]  # fmt: skip
     text = "\n".join(json.dumps(row) for row in rows)
     (tmp_path / "episodes" / "train.jsonl").write_text(text)
     prompts, gained = gains(tmp_path)
     assert prompts == [(1, 1), (1, 2)]
-    assert gained == pytest.approx([0.4, -0.2])
+    assert gained == pytest.approx([-0.1, -0.2])
 
 
 def test_states_of_prompts_of_several_lengths_are_those_of_each_alone() -> None:

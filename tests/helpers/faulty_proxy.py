@@ -43,6 +43,7 @@ class FaultyProxy:
         self._draw = random.Random(seed)
         self._serving: set[asyncio.Task[None] | None] = set()
         """Keeps tasks from the garbage collector: after a client has hung up, nothing else does."""
+        self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -72,6 +73,8 @@ class FaultyProxy:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        for writer in self._open:  # what still had something to send
+            writer.transport.abort()
         self._loop.run_until_complete(asyncio.sleep(0.01))  # let transports close
         self._loop.close()
 
@@ -87,6 +90,7 @@ class FaultyProxy:
         """One request a connection keeps it simple: clients are told that it closes."""
         me = asyncio.current_task()
         self._serving.add(me)
+        self._open.add(writer)
         try:
             head, body = await _message(reader)
             fault = self._fault()
@@ -137,6 +141,7 @@ class FaultyProxy:
 
     async def _upstream(self, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(self._target.hostname, self._target.port)
+        self._open.add(writer)
         try:
             writer.write(head + body)
             _, answer = await _message(reader)

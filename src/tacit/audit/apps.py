@@ -182,7 +182,8 @@ async def audit_recording(
     if options.program is None:
         say("a recording tells what talk costs; what it is worth needs --program and --tasks")
         before = run.read_json(FILE) if (folder / FILE).exists() else {}
-        result = before | result | {"notes": before.get("notes", result["notes"])}
+        kept = before.get("notes", []) if "parts" in before else []
+        result = before | result | {"notes": list(dict.fromkeys([*kept, *result["notes"]]))}
     else:
         find_program(options.program)
         if config.audit.samples > 1:

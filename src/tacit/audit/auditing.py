@@ -56,13 +56,15 @@ class Again:
 async def once(run: RunFolder, key: str, play: Callable[[], Awaitable[Sequence[Pair]]]) -> Again:
     """Plays from one message on, which the folder keeps under this key."""
     known = run.read_json(AGAIN) if (run.path / AGAIN).exists() else {}
-    if key not in known:
-        pairs = await play()
-        graded = [(one.grade, two.grade) for one, two in pairs]
-        found = [one.reward - two.reward for one, two in graded if one and two]
-        known[key] = asdict(Again(found, sum(paid(pair) for pair in pairs)))
-        run.write_json(AGAIN, known)
-    return Again(**known[key])
+    if key in known:
+        return Again(**known[key])
+    pairs = await play()
+    graded = [(one.grade, two.grade) for one, two in pairs]
+    found = [one.reward - two.reward for one, two in graded if one and two]
+    played = Again(found, sum(paid(pair) for pair in pairs))
+    if found:  # else the same command tries again
+        run.write_json(AGAIN, known | {key: asdict(played)})
+    return played
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,7 +139,7 @@ class Audit:
 
     def _going(self, sizes: Mapping[str, int]) -> set[str]:
         """Who plays on. Up to `first` tasks that is everybody, as far as the tokens reach."""
-        every = {target.name for target in self.targets}
+        every = {one.name for one in self.targets if sizes.get(one.name, 0) < len(self.tasks)}
         small = self._rungs[0] < min(self.settings.first, len(self.tasks))
         if small and not self._over(every, sizes):
             del self._rungs[0]
@@ -240,7 +242,10 @@ class Audit:
                 self._note(str(error))
                 break
             self._again += plays.tokens
-            sure.append(one.confirmed(plays.differences))
+            if plays.differences:
+                sure.append(one.confirmed(plays.differences))
+            else:
+                self._note("a message is not shown: no play from it on could be graded")
         return sorted((one for one in sure if one.value), key=lambda one: -one.value)
 
     def to_json(self, messages: Sequence[Spoken] = ()) -> dict[str, Any]:

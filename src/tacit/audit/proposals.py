@@ -58,7 +58,8 @@ def proposals_of(
             cuts = {other: one for other, one in cuts.items() if other in still} | {name: cut}
             found.append(named(frozenset(cuts.values())))
     larger = [part for part in worst if part["kind"] != "edge"]
-    alone = [named(frozenset({cut_of(part)})) for part in larger]
+    cuttable = (cut for cut in map(cut_of, larger) if _leaves_one(cut, (), team))
+    alone = [named(frozenset({cut})) for cut in cuttable]
     chosen = list(dict.fromkeys([*found, *alone]))[: MOST - 2]
     rules = [Proposal(name=AGREED, stop="agreed")]
     if chosen:
