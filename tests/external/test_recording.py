@@ -237,6 +237,20 @@ def test_a_stream_that_breaks_off_breaks_off_for_the_client(tmp_path: Path) -> N
     assert record.failed and record.response["choices"][0]["message"]["content"] == "fo"
 
 
+def test_a_stream_that_makes_no_sense_passes_all_the_same(tmp_path: Path) -> None:
+    pieces = [{"index": "0", "delta": {"content": "a"}}, {"index": [1], "delta": [2]}]
+    events = [b"data: " + json.dumps({"choices": [piece]}).encode() + b"\n\n" for piece in pieces]
+    stream = b"".join(events) + b"data: [DONE]\n\n"
+    upstream = Server([(200, {"Content-Type": "text/event-stream"}, stream)])
+    with recording(tmp_path, upstream.url) as (base, process):
+        passed = ask(base, "chat/completions", json.dumps(CHAT).encode())
+        log_of(process)
+    upstream.stop()
+    assert passed.content == stream
+    (record,) = read_calls(tmp_path / "kept")
+    assert not record.failed and record.response["choices"][0]["message"]["content"] == "a"
+
+
 def test_a_compressed_reply_is_passed_on_as_it_is(tmp_path: Path) -> None:
     """We ask for none, but some servers compress all the same."""
     status, headers, reply = completion("42")
