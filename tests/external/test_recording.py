@@ -222,6 +222,31 @@ def test_a_server_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     assert record.failed and record.error == "the server cannot be asked (ConnectError)"
 
 
+def test_a_cookie_goes_back_to_nobody_but_its_client(tmp_path: Path) -> None:
+    status, headers, reply = completion("42")
+    upstream = Server([(status, {"Set_Cookie": "session=of-one; Path=/"} | headers, reply)])
+    body = json.dumps(CHAT).encode()
+    with recording(tmp_path, upstream.url) as (base, process):
+        first = ask(base, "chat/completions", body)
+        ask(base, "chat/completions", body)
+        ask(base, "chat/completions", body, cookie="session=of-another")
+        log_of(process)
+    upstream.stop()
+    assert first.headers["set-cookie"] == "session=of-one; Path=/"
+    shown = [headers.get("cookie") for headers in upstream.headers]
+    assert shown == [None, None, "session=of-another"]
+
+
+def test_a_reply_without_a_body_took_some_time(tmp_path: Path) -> None:
+    upstream = Server([(200, {"Content-Type": "text/plain"}, b"")])
+    with recording(tmp_path, upstream.url) as (base, process):
+        ask(base, "chat/completions", json.dumps(CHAT).encode())
+        log_of(process)
+    upstream.stop()
+    (record,) = read_calls(tmp_path / "kept")
+    assert 0 < record.end - record.start < 60
+
+
 def test_a_stream_that_breaks_off_breaks_off_for_the_client(tmp_path: Path) -> None:
     half = b'data: {"choices": [{"index": 0, "delta": {"content": "fo"}}]}\n\n'
     head = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}

@@ -238,7 +238,7 @@ async def _send_reply(
         await send(start)
         await send({"type": "http.response.body", "body": bytes(exchange.reply)})
         return
-    exchange.status = reply.status_code
+    exchange.status, exchange.end = reply.status_code, clock()
     await send(start)
     listening = "event-stream" in exchange.kind
     async for piece in reply.aiter_raw():
