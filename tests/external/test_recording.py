@@ -164,6 +164,19 @@ def test_no_key_is_kept_or_logged(tmp_path: Path) -> None:
     assert (first.key, second.key, third.key) == ("key 1", "key 1", "key 1 of start 2")
 
 
+def test_no_key_is_kept_or_logged_that_a_program_breaks_with(tmp_path: Path) -> None:
+    upstream = Server([failure(401, f"Incorrect API key provided: {KEY}")])
+    (tmp_path / "my_app.py").write_text(PROGRAM.replace('"any"', repr(KEY)), encoding="utf-8")
+    line = {"id": "sum", "question": "What is 17 + 25?", "answer": "42"}
+    (tmp_path / "tasks.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+    order = ("--program", "my_app:solve", "--tasks", "tasks.jsonl", "--port", "0")
+    done = tacit_(tmp_path, "record", "--to", upstream.url, "--out", "kept", *order)
+    upstream.stop()
+    outcome = (tmp_path / "kept" / "outcomes.jsonl").read_text(encoding="utf-8")
+    for text in (outcome, done.stderr):
+        assert "Incorrect API key provided: [key]" in text and KEY not in text
+
+
 def test_a_key_may_carry_labels_which_stay_here(tmp_path: Path, server: ModelServer) -> None:
     body = json.dumps(CHAT).encode()
     with recording(tmp_path, server.url) as (base, process):
