@@ -53,7 +53,7 @@ def audit_traffic(episodes: Sequence[Episode], prices: PriceTable | None = None)
         tool_repeats=tool_repeats(read),
         path=critical_path(read),
     )
-    return replace(found, findings=findings(found), notes=notes(found, episodes))
+    return replace(found, findings=findings(found), notes=tuple(notes(found, episodes)))
 
 
 def _amounts(rows: Sequence[LedgerRow], prices: PriceTable | None) -> Amounts:
