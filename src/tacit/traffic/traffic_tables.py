@@ -123,16 +123,7 @@ def sayings_table(found: Traffic) -> Grid:
             ]
         )
     return Grid(
-        [
-            "agent",
-            "messages",
-            "said",
-            "read\ntimes",
-            "un-\nread",
-            "re-\npeats",
-            "says\nagain",
-            "only\nagrees",
-        ],
+        ["agent", *ADD],
         rows,
         title="What messages add, in all episodes; said: tokens per episode",
         legend="read times: prompts that hold a message whole. unread: in none, the answer left "
