@@ -15,7 +15,7 @@ from tacit.engine.memory import ran_out
 from tacit.engine.sampler import RowSettings, log_distribution, uniform
 from tacit.errors import EngineError
 from tacit.silence.conditioning import SilenceOdds, condition_on_speech, silence_odds
-from tacit.types import Choice, Stop
+from tacit.types import Choice, Ids, Stop
 
 CHOICE_COUNTER, END_COUNTER = -1, -2
 """The counters of a seed's uniform numbers for the choice and for the end of silence; tokens use
@@ -37,7 +37,7 @@ def decide(rule: SilenceRule, odds: SilenceOdds, request: Request) -> Choice:
     return Choice.SILENT if uniform(request.seed, CHOICE_COUNTER) < silent else Choice.SPEAK
 
 
-def drawn_silence(odds: SilenceOdds, request: Request) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def drawn_silence(odds: SilenceOdds, request: Request) -> tuple[Ids, tuple[float, ...]]:
     """The ids of silence and their log π; its end is drawn like any token of the request."""
     greedy = request.sampling.greedy
     return odds.silent(None if greedy else uniform(request.seed, END_COUNTER))
@@ -59,7 +59,7 @@ class RequestState:
     _marker_logits_NV: Tensor | None = None
 
     @property
-    def marker(self) -> tuple[int, ...]:
+    def marker(self) -> Ids:
         return self.request.silence.ids if self.request.silence else ()
 
     @property

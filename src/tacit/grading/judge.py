@@ -11,9 +11,9 @@ from tacit.engine.base import Engine, Request, Sampling, derive_seed
 from tacit.errors import GradingError, Overflow, PromptTooLong
 from tacit.grading import grade
 from tacit.registry import lookup
-from tacit.types import Call, ChatMessage, Grade, Message, Task
+from tacit.types import Call, Grade, Message, Prompt, Task
 
-Build = Callable[..., tuple[ChatMessage, ...]]
+Build = Callable[..., Prompt]
 TOP_MARK = 10
 READ_MARK = "tacit.graders.math:number_in"
 """Reads a number as a solver's is read; a ring, so found by name."""
@@ -72,7 +72,7 @@ class Judge:
         )
         return done.text
 
-    def _prompt(self, task: Task, answer: str) -> tuple[ChatMessage, ...]:
+    def _prompt(self, task: Task, answer: str) -> Prompt:
         return self._build(
             "judge",
             task.question,

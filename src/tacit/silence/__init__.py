@@ -14,9 +14,7 @@ from tacit.config import SilenceConfig
 from tacit.economy.group import Group
 from tacit.economy.reward import RewardParts
 from tacit.registry import lookup
-from tacit.types import Call, Choice, Episode, Task
-
-Ids = tuple[int, ...]
+from tacit.types import Call, Choice, Episode, Ids, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from statistics import fmean
 from tacit.config import SilenceConfig
 from tacit.economy.group import Group, gain_of_silence
 from tacit.economy.reward import RewardParts, mixture
-from tacit.silence import ChoicePoint, Choices, Ids, Silence
-from tacit.types import Call, Choice, Episode, Task
+from tacit.silence import ChoicePoint, Choices, Silence
+from tacit.types import Call, Choice, Episode, Ids, Task
 
 PRIOR_PLAYS = 4
 """Plays that the group's gain counts for when the gain of one of its contexts is estimated."""

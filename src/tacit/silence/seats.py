@@ -22,10 +22,10 @@ from statistics import fmean
 
 from tacit.economy.group import Group
 from tacit.economy.reward import RewardParts, mixture
-from tacit.silence import ChoicePoint, Choices, Ids
+from tacit.silence import ChoicePoint, Choices
 from tacit.silence.arms import PRIOR_PLAYS, Arms
 from tacit.silence.floor import floored_ratio
-from tacit.types import Call, Choice, Episode, Task
+from tacit.types import Call, Choice, Episode, Ids, Task
 
 
 class Seats(Arms):

@@ -22,7 +22,7 @@ from tacit.team.branch import BRANCH
 from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
 from tacit.team.setting import Agent, Answering
 from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation, shown
-from tacit.types import Call, ChatMessage, Choice, Message, Stop, ToolSpec
+from tacit.types import Call, ChatMessage, Choice, Ids, Message, Prompt, Stop, ToolSpec
 
 if TYPE_CHECKING:
     from tacit.team.team import Team
@@ -110,7 +110,7 @@ class Seat:
         return said
 
     async def reply(
-        self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
+        self, messages: Prompt, *, number: str, max_tokens: int | None = None
     ) -> Message:
         """Make one call with a prompt written elsewhere; `number` is unique among the agent's.
 
@@ -168,7 +168,7 @@ class Seat:
 
     async def _say(
         self,
-        messages: tuple[ChatMessage, ...],
+        messages: Prompt,
         number: str,
         asked: Answering,
         part: str,
@@ -248,9 +248,9 @@ class Seat:
     def _blame(
         self,
         error: PromptTooLong,
-        messages: tuple[ChatMessage, ...],
-        alone: tuple[ChatMessage, ...],
-        bare: tuple[ChatMessage, ...],
+        messages: Prompt,
+        alone: Prompt,
+        bare: Prompt,
     ) -> PromptTooLong:
         """The error that says what made a prompt too long: question, view, or what the team said.
 
@@ -258,7 +258,7 @@ class Seat:
         without the view. A shorter prompt is taken to fit if the limit is not known.
         """
 
-        def fits(shorter: tuple[ChatMessage, ...], than: tuple[ChatMessage, ...]) -> bool:
+        def fits(shorter: Prompt, than: Prompt) -> bool:
             if error.limit is None:
                 return shorter != than
             return len(self.agent.engine.encode(shorter)) <= error.limit
@@ -393,9 +393,7 @@ def _messages(said: Said) -> Sequence[Message]:
             return said
 
 
-async def _encoded(
-    agent: Agent, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-) -> tuple[int, ...]:
+async def _encoded(agent: Agent, messages: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
     """The prompt's ids, if there are no more than the agent may read."""
     encode = partial(agent.engine.encode, messages, *([tools] if tools else []))
     if sum(len(message.content) for message in messages) < LONG:
@@ -406,7 +404,7 @@ async def _encoded(
     return prompt_ids
 
 
-def _check_length(agent: Agent, prompt_ids: tuple[int, ...]) -> None:
+def _check_length(agent: Agent, prompt_ids: Ids) -> None:
     limit = agent.config.max_input_tokens
     if limit is not None and len(prompt_ids) > limit:
         size = f"a prompt of {len(prompt_ids)} tokens"

@@ -15,7 +15,7 @@ from tacit.grading import read_answer
 from tacit.team.branch import BRANCH, Branch
 from tacit.team.seat import Seat
 from tacit.team.setting import Agent, Setting
-from tacit.types import Call, ChatMessage, Message, Task
+from tacit.types import Call, Message, Prompt, Task
 
 
 class Team:
@@ -133,13 +133,11 @@ class Recorded:
     """The calls of an earlier play, each to be taken once, by agent and prompt."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls: dict[tuple[str, tuple[ChatMessage, ...]], list[Call]] = {}
+        self._calls: dict[tuple[str, Prompt], list[Call]] = {}
         for call in reversed(calls):
             self._calls.setdefault((call.agent, call.messages), []).append(call)
 
-    def take(
-        self, agent: str, messages: tuple[ChatMessage, ...]
-    ) -> tuple[Completion, float] | None:
+    def take(self, agent: str, messages: Prompt) -> tuple[Completion, float] | None:
         """What the agent said to this prompt and after how many seconds, or None."""
         if not (left := self._calls.get((agent, messages))):
             return None
