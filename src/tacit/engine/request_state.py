@@ -14,6 +14,7 @@ from tacit.engine.base import Request, SilenceRule
 from tacit.engine.memory import ran_out
 from tacit.engine.sampler import RowSettings, log_distribution, uniform
 from tacit.errors import EngineError
+from tacit.silence import floored
 from tacit.silence.conditioning import SilenceOdds, condition_on_speech, silence_odds
 from tacit.types import Choice, Ids, Stop
 
@@ -33,8 +34,8 @@ def decide(rule: SilenceRule, odds: SilenceOdds, request: Request) -> Choice:
         return Choice.SILENT if p >= rule.silent_above else Choice.SPEAK
     if rule.choice is not Choice.FLOOR:
         return rule.choice
-    silent = min(max(p, rule.floor), 1.0 - rule.floor)
-    return Choice.SILENT if uniform(request.seed, CHOICE_COUNTER) < silent else Choice.SPEAK
+    silent = uniform(request.seed, CHOICE_COUNTER) < floored(p, rule.floor)
+    return Choice.SILENT if silent else Choice.SPEAK
 
 
 def drawn_silence(odds: SilenceOdds, request: Request) -> tuple[Ids, tuple[float, ...]]:
