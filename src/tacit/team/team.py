@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from tacit.config import Cut
 from tacit.engine.base import Completion, Request
-from tacit.errors import Overflow
+from tacit.errors import Overflow, first_error
 from tacit.grading import read_answer
 from tacit.team.branch import BRANCH, Branch
 from tacit.team.seat import Seat
@@ -82,7 +82,7 @@ class Team:
                     for branch, ask in zip(branches, asks, strict=True)
                 ]
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
         finally:
             here.join(branches)
             for ask in asks:
@@ -157,9 +157,3 @@ class Recorded:
             tool_calls=call.tool_calls,
         )
         return done, call.seconds
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first plain error of a group."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
