@@ -450,9 +450,8 @@ def check(
     from tacit.config.file import load_config
 
     config = load_config(source) if source else Config()
-    from tacit.cli.doctor import run_doctor  # after the config, which answers at once
-
-    raise typer.Exit(0 if asyncio.run(run_doctor(config)) else 1)
+    healthy = asyncio.run(_ring("doctor").run_doctor(config))
+    raise typer.Exit(0 if healthy else 1)
 
 
 @app.command()
@@ -472,6 +471,7 @@ def init(
 RINGS = {
     "plan": "tacit.plan.plan_command",
     "dry_run": "tacit.plan.dry_run",
+    "doctor": "tacit.doctor.checkup",
     "audit": "tacit.audit.audit_command",
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
