@@ -281,7 +281,7 @@ def play(
 ) -> None:
     """Show one conversation as it happens."""
     from tacit.cli.commands import play_once, trained_run, views_of
-    from tacit.cli.tables import show_call, show_played, show_views
+    from tacit.cli.conversation import show_call, show_played, show_views
     from tacit.config.file import load_config
 
     config, run = load_config(source, overrides or ()), trained_run(source)

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tacit.cli.tables import SUMMARY, EpisodeBar, episode_progress, note
+from tacit.cli.tables import SUMMARY
+from tacit.cli.terminal import EpisodeBar, episode_progress, note
 from tacit.config import Config, TeamConfig
 from tacit.engine.base import Account
 from tacit.errors import ConfigError

@@ -14,7 +14,7 @@ import torch
 from packaging.requirements import Requirement
 from rich.text import Text
 
-from tacit.cli.tables import out
+from tacit.cli.terminal import out
 from tacit.config import Config, ModelConfig
 from tacit.doctor.model_checks import MODEL_CHECKS, open_model
 from tacit.errors import SandboxError, Unfit

@@ -17,7 +17,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tacit.cli.commands import open_rosters
-from tacit.cli.tables import note, out, print_json, spend_lines
+from tacit.cli.tables import spend_lines
+from tacit.cli.terminal import note, out, print_json
 from tacit.config import Config, Cut, TrainConfig
 from tacit.errors import ConfigError
 from tacit.graders.judge import Judge
