@@ -257,3 +257,9 @@ def trained_run(source: str) -> Path | None:
     """The source as a folder if it is a trained run."""
     folder = Path(source)
     return folder if (folder / "checkpoints" / "last.json").exists() else None
+
+
+def start_of(source: str, folder: Path) -> str | None:
+    """The source if it is a trained run and `folder` is another: its weights start a new run."""
+    forks = trained_run(source) and Path(source).resolve() != folder.resolve()
+    return source if forks else None
