@@ -11,7 +11,7 @@ import pytest
 
 from tacit.audit.apps import AppOptions, audit_recording
 from tacit.audit.audit_tables import audit_tables, estimate_lines
-from tacit.cli.tables import out as console
+from tacit.cli.terminal import out as console
 from tacit.config import Config
 from tacit.errors import ConfigError, EngineError, SpendCap
 from tacit.external.recording import RecordOptions, run_record

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tacit.cli import tables
+from tacit.cli import conversation
 from tacit.config import Config, TeamConfig
 from tacit.economy.ledger import ledger
 from tacit.engine.base import Request
@@ -480,10 +480,10 @@ def test_an_agent_with_tools_from_outside_may_answer_otherwise_next_time() -> No
 def test_play_shows_calls_and_observations_as_what_they_are() -> None:
     asked = ToolCall("add", '{"a": 1}')
     episode = asyncio.run(play(solo([asked, "It is [bold]2[/bold]."], "add")))
-    with tables.out.capture() as shown:
+    with conversation.out.capture() as shown:
         for call in episode.calls:
-            tables.show_call(call)
-        tables.show_played(episode, None)
+            conversation.show_call(call)
+        conversation.show_played(episode, None)
     text = " ".join(shown.get().split())
     assert text.startswith("actor (") and ' calls tools <tool_call>{"name": "add"' in text
     assert "</tool_call> add told actor 2 actor (" in text and "It is [bold]2[/bold]." in text

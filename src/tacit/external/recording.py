@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tacit.cli.tables import err
+from tacit.cli.terminal import err
 from tacit.economy.ledger import ledger
 from tacit.errors import ConfigError, EngineError, GradingError
 from tacit.external.calls import CALLS, CallLog, KeylessFolder, Record, read_calls
