@@ -1,5 +1,6 @@
 """The benchmarks: how rows become tasks, on made-up rows; and what the original files hold."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,19 @@ def test_maths_answers_are_read_right(data_dir: Path) -> None:
     assert all(answer.count("{") == answer.count("}") for answer in by_id.values())
     assert sum(task.level == "?" for task in tasks) == 2
     assert len({task.subject for task in tasks}) == 7
+
+
+def test_no_task_of_a_tester_is_one_that_it_is_tested_on(data_dir: Path) -> None:
+    """MBPP asks a few things twice, in its training and in its test split."""
+
+    def asked(task: Task) -> tuple[str, ...]:
+        text = task.question.partition("Your code must pass")[0].casefold()
+        spare = ("a", "an", "the", "given", "python")
+        return tuple(word for word in re.findall(r"[a-z0-9]+", text) if word not in spare)
+
+    tested = {asked(task): task.id for task in load(data_dir, "mbpp_plus", "test")}
+    trained = load(data_dir, "mbpp_tested", "train")
+    assert {} == {task.id: tested[asked(task)] for task in trained if asked(task) in tested}
 
 
 def test_train_and_test_questions_are_apart(data_dir: Path) -> None:
