@@ -271,6 +271,8 @@ class Trainer:
             "eval/tokens": summary.generated.mean + summary.observed,
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
+        if summary.reward:
+            numbers["eval/reward"] = summary.reward.mean
         times = {"evaluate_s": time.perf_counter() - began} | self._elsewhere()
         self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
@@ -282,9 +284,10 @@ class Trainer:
         return self.made.elsewhere.times() if self.made.elsewhere else {}
 
     def _remember(self, numbers: Mapping[str, float]) -> None:
-        """Rank by being within the budgets, then by accuracy, then by fewer tokens."""
+        """Rank by being within the budgets, then by accuracy or F1, then by fewer tokens."""
         tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
-        rank = [self._within(tokens, turns), numbers["eval/accuracy"], -tokens]
+        worth = numbers.get("eval/reward", numbers["eval/accuracy"])
+        rank = [self._within(tokens, turns), worth, -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
             self.state.best = {"step": self.state.step, "rank": rank, "turns": turns}
             self.state.worse = 0
