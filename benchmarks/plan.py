@@ -12,21 +12,26 @@ them shared a GPU, and how many is not in their records.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from plan_kept import SHAPES, Measured, measurements, read
+from plan_kept import CARD, SHAPES, Measured, measurements, read
 
-from tacit.plan.cards import CARDS, GIB
-from tacit.plan.costs import Constants, Decoding, Memory, Reach, Terms
+from tacit.plan.cards import GIB
+from tacit.plan.costs import Constants, Decoding, Speed
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "results"
 NEAR = 0.25
 """Largest error that counts as near."""
-CARD = CARDS["H200"]
+FITTED = {
+    "launch_s": ("score", "update"),
+    "kernel_s": ("decode",),
+    "activations": ("memory",),
+}
+"""Constant → the kinds of measurements it is fitted on; each fit uses the constants before it."""
 
 
 def ceilings() -> Constants:
@@ -41,42 +46,28 @@ def ceilings() -> Constants:
 def fit(some: Sequence[Measured]) -> Constants:
     """The three times and the factor, each by least squares of the relative error."""
     constants = ceilings()
-    reach = constants.reach(CARD)
-    learned = [(one, _sum(one, lambda w: w.terms(reach))) for one in _of(some, "score", "update")]
-    constants = replace(constants, launch_s=_least_squares(learned))
-
-    def drawn(work: Decoding) -> Terms:
-        own, prompts = work.terms(reach), work.prompts().seconds(reach, constants)
-        return Terms(own.least + prompts, own.count)
-
-    decoded = [(one, _sum(one, drawn)) for one in _of(some, "decode")]
-    held = [(one, one.work.terms()) for one in _of(some, "memory") if isinstance(one.work, Memory)]
-    return replace(
-        constants,
-        kernel_s=_least_squares(decoded),
-        activations=_least_squares([pair for pair in held if pair[1].count]),
-    )
+    for name, kinds in FITTED.items():
+        mine = [one for one in some if one.kind in kinds]
+        constants = replace(constants, **{name: _least_squares(mine, constants, name)})
+    return constants
 
 
-def _of(some: Iterable[Measured], *kinds: str) -> list[Measured]:
-    return [one for one in some if one.kind in kinds]
+def _least_squares(some: Sequence[Measured], constants: Constants, name: str) -> float:
+    """The constant c that minimises Σ ((least + c·slope)/measured − 1)².
 
-
-def _sum(one: Measured, terms: Callable[[Any], Terms]) -> Terms:
-    assert not isinstance(one.work, Memory)
-    each = [terms(work) for work in one.work]
-    return Terms(sum(t.least for t in each), sum(t.count for t in each))
-
-
-def _least_squares(some: Sequence[tuple[Measured, Terms]]) -> float:
-    """c that minimises Σ ((least + c·count)/measured − 1)²; each setting weighs alike."""
-    kept = [(one.setting, one.kind) for one, _ in some]
-    above = below = 0.0
-    for (one, terms), own in zip(some, kept, strict=True):
-        whole = one.value if one.kind == "memory" else one.tokens / one.value
-        slope, rest = terms.count / whole, 1.0 - terms.least / whole
-        above += slope * rest / kept.count(own)
-        below += slope * slope / kept.count(own)
+    Each setting weighs alike. What does not depend on the constant is left out.
+    """
+    without, one_more = (replace(constants, **{name: value}) for value in (0.0, 1.0))
+    lines = []
+    for one in some:
+        least, whole = one.amount(without), one.value
+        slope = one.amount(one_more) - least
+        if slope:
+            whole = whole if one.kind == "memory" else one.tokens / whole
+            lines.append(((one.setting, one.kind), slope / whole, 1.0 - least / whole))
+    settings = [setting for setting, _, _ in lines]
+    above = sum(slope * rest / settings.count(own) for own, slope, rest in lines)
+    below = sum(slope * slope / settings.count(own) for own, slope, _ in lines)
     return max(0.0, above / below)
 
 
@@ -85,7 +76,7 @@ def left_out(some: Sequence[Measured], by: Callable[[Measured], str]) -> list[di
     rows = []
     for one in some:
         constants = fit([other for other in some if by(other) != by(one)])
-        predicted = one.predicted(constants.reach(CARD), constants)
+        predicted = one.predicted(constants)
         unit = GIB if one.kind == "memory" else 1.0
         rows.append(
             one.to_json() | {"predicted": predicted / unit, "error": predicted / one.value - 1}
@@ -139,12 +130,12 @@ def worst(rows: Sequence[Mapping[str, Any]], *, memory: bool) -> float:
 
 def recorded(constants: Constants) -> list[dict[str, Any]]:
     """Training runs of Qwen2.5-Coder-1.5B: measured seconds of play over those predicted."""
-    rows, reach = [], constants.reach(CARD)
+    rows, speed = [], constants.speed(CARD)
     for path in sorted(RECORDS.glob("*.json")):
         tree = json.loads(path.read_text(encoding="utf-8"))
         training = tree["training"] if isinstance(tree.get("training"), dict) else {}
         if training.get("seconds") and tree["config"]["team"].get("topology") == "hint_actor":
-            rows.append(_hint_run(path.stem, tree["config"], training, reach, constants))
+            rows.append(_hint_run(path.stem, tree["config"], training, speed))
     return rows
 
 
@@ -152,8 +143,7 @@ def _hint_run(
     name: str,
     config: Mapping[str, Any],
     training: Mapping[str, Any],
-    reach: Reach,
-    constants: Constants,
+    speed: Speed,
 ) -> dict[str, Any]:
     train, agents = config["train"], config["team"]["agents"]
     episodes = train["tasks_per_step"] * train.get("group", 8)
@@ -174,7 +164,7 @@ def _hint_run(
         for role in said
     ]
     seconds = training["seconds"]["rollout"] / training["steps"]
-    predicted = sum(one.seconds(reach, constants) for one in work)
+    predicted = sum(one.seconds(speed) for one in work)
     return {
         "run": name,
         "play_s": round(seconds, 2),
@@ -207,7 +197,7 @@ def result() -> dict[str, Any]:
         "constants": asdict(constants),
         "numbers": {
             "tokens_per_s": sum(one.kind != "memory" for one in some),
-            "memory": len(_of(some, "memory")),
+            "memory": sum(one.kind == "memory" for one in some),
         },
         "worst": {"tokens_per_s": speed, "memory": memory},
         "worst_single": {

@@ -11,19 +11,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tacit.plan.cards import GIB
+from tacit.plan.cards import CARDS, GIB
 from tacit.plan.costs import (
     Constants,
     Decoding,
     Learning,
     Memory,
-    Reach,
     cache_memory,
     learner_memory,
     model_memory,
 )
 from tacit.plan.model_shapes import Shape
 
+CARD = CARDS["H200"]
 KEPT = Path(__file__).parent / "results"
 LONGEST = 2.0
 """The longest prompt over the mean one, where a result does not say it."""
@@ -62,10 +62,16 @@ class Measured:
     tokens: float = 0.0
     """That `value` counts, for tokens a second."""
 
-    def predicted(self, reach: Reach, constants: Constants) -> float:
+    def amount(self, constants: Constants) -> float:
+        """Predicted bytes, or seconds."""
         if isinstance(self.work, Memory):
             return self.work.total(constants)
-        return self.tokens / sum(one.seconds(reach, constants) for one in self.work)
+        return sum(one.seconds(constants.speed(CARD)) for one in self.work)
+
+    def predicted(self, constants: Constants) -> float:
+        """What `value` should be."""
+        amount = self.amount(constants)
+        return amount if self.kind == "memory" else self.tokens / amount
 
     def to_json(self) -> dict[str, Any]:
         gib = GIB if self.kind == "memory" else 1.0

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+Ids = tuple[int, ...]
+"""Token ids."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -70,6 +73,10 @@ class ChatMessage:
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     """role `assistant`: the calls it makes; role `tool`: the one that it answers."""
+
+
+Prompt = tuple[ChatMessage, ...]
+"""A prompt, or a part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +147,13 @@ class Call:
 
     agent: str
     model: str
-    messages: tuple[ChatMessage, ...]
+    messages: Prompt
     text: str
     stop: Stop
     usage: Usage
-    prompt_ids: tuple[int, ...] = ()
+    prompt_ids: Ids = ()
     """Empty for text-only engines, as are the next two."""
-    output_ids: tuple[int, ...] = ()
+    output_ids: Ids = ()
     """Every sampled id, the end-of-sequence token included."""
     logprobs: tuple[float, ...] = ()
     """Of each output id, under the distribution it was drawn from."""

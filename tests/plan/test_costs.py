@@ -14,15 +14,15 @@ from tacit.plan.costs import (
     Constants,
     Decoding,
     Learning,
-    Reach,
+    Speed,
     cache_memory,
     learner_memory,
     model_memory,
 )
 from tests.plan.test_model_shapes import TINY
 
-ONE = Constants(copy_share=1.0, product_share=1.0, kernel_s=1.0, launch_s=1.0, activations=2.0)
-REACH = Reach(bytes_per_s=10.0, flops_per_s=20.0)
+TWICE = Constants(activations=2.0)
+SPEED = Speed(bytes_per_s=10.0, flops_per_s=20.0, kernel_s=1.0, launch_s=1.0)
 DECODING = Decoding(
     shape=TINY, rows=4, requests=8, prompt=30, new=10, cap=16, computed=240, arriving=0
 )
@@ -36,9 +36,11 @@ def test_full_rows_then_the_last_ones_alone() -> None:
 def test_a_decoding_step_by_hand() -> None:
     products = max(26 * 2 * TINY.multiplied / 10, 2 * TINY.multiplied * 80 / 20)
     attention = 80 * TINY.kv_bytes * (30 + 5) / 10
-    assert DECODING.least(REACH) == pytest.approx((products, attention))
-    assert DECODING.terms(REACH).count == 26 * (2 * KERNELS + STEP_KERNELS)
-    adapted = replace(DECODING, rank=4).terms(REACH).count
+    causes = DECODING.causes(SPEED)
+    assert causes["weights"] == pytest.approx(products)
+    assert causes["keys and values"] == pytest.approx(attention)
+    assert causes["kernels' own time"] == 26 * (2 * KERNELS + STEP_KERNELS)
+    adapted = replace(DECODING, rank=4).causes(SPEED)["kernels' own time"]
     assert adapted == 26 * (2 * (KERNELS + ADAPTER_KERNELS) + STEP_KERNELS)
 
 
@@ -57,15 +59,17 @@ def test_learning_by_hand() -> None:
     assert replace(full, checkpointing=True).flops == 8 * 100 * TINY.multiplied + again
     assert replace(full, backward=False).flops == 2 * 100 * TINY.multiplied
     moved = 3 * 100 * 2 * TINY.saved_bytes + 30 * TINY.weights
-    assert full.least(REACH)[1] == pytest.approx(moved / 10)
-    assert full.terms(REACH).count == 3 * 2 * 2 * LEARNING_KERNELS
-    assert replace(full, backward=False).terms(REACH).count == 3 * 2 * LEARNING_KERNELS
+    assert full.causes(SPEED)["products"] == pytest.approx(full.flops / 20)
+    assert full.causes(SPEED)["moving"] == pytest.approx(moved / 10)
+    assert full.causes(SPEED)["launching"] == 3 * 2 * 2 * LEARNING_KERNELS
+    forward = replace(full, backward=False).causes(SPEED)
+    assert forward["launching"] == 3 * 2 * LEARNING_KERNELS
 
 
 @pytest.mark.parametrize("work", [DECODING, Learning(shape=TINY, tokens=9, passes=1)])
 def test_causes_add_up(work: Decoding | Learning) -> None:
-    causes = work.causes(REACH, ONE)
-    assert sum(causes.values()) == pytest.approx(work.seconds(REACH, ONE))
+    causes = work.causes(SPEED)
+    assert sum(causes.values()) == pytest.approx(work.seconds(SPEED))
     assert min(causes.values()) > 0
 
 
@@ -82,14 +86,17 @@ def test_memory_by_hand() -> None:
     saving = learner_memory(TINY, 50, rank=2, checkpointing=True)
     assert saving.kept == 50 * (TINY.saved_bytes + 2 * 2 * 2 * 8)
     whole = cache + full
-    assert whole.total(ONE) == pytest.approx(sum(whole.parts(ONE).values()))
-    assert whole.parts(ONE)["activations"] == 2 * full.kept
+    assert whole.total(TWICE) == pytest.approx(sum(whole.parts(TWICE).values()))
+    assert whole.parts(TWICE)["activations"] == 2 * full.kept
 
 
 def test_a_card_reaches_the_measured_share_of_its_figures() -> None:
-    reach = Constants(copy_share=0.5, product_share=0.25).reach(CARDS["H100"])
-    assert reach == Reach(0.5 * 3.35e12, 0.25 * 989.5e12)
-    assert reach.split(2) == Reach(3.35e12, 0.5 * 989.5e12)
+    constants = Constants(copy_share=0.5, product_share=0.25)
+    speed = constants.speed(CARDS["H100"])
+    assert (speed.bytes_per_s, speed.flops_per_s) == (0.5 * 3.35e12, 0.25 * 989.5e12)
+    two = constants.speed(CARDS["H100"], ways=2)
+    assert (two.bytes_per_s, two.flops_per_s) == (3.35e12, 0.5 * 989.5e12)
+    assert (two.kernel_s, two.launch_s) == (constants.kernel_s, constants.launch_s)
     assert find_card("h200").measured and not find_card("A100").measured
     with pytest.raises(ConfigError, match="did you mean `H100`"):
         find_card("H10")

@@ -7,18 +7,20 @@ torn or damaged lines are skipped.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tacit.engine.base import Completion
 from tacit.rollout.dedupe import KeyedLock
-from tacit.types import MOST_TOKENS, Stop, ToolCall, Usage
+from tacit.types import MOST_TOKENS
 
 _START = b'{"key": "'
 _HEX = 32
+_COMPLETION = TypeAdapter(Completion)
 
 
 class AnswerCache:
@@ -83,23 +85,14 @@ def cache_key(**determines: Any) -> str:
 
 
 def _completion(line: bytes, key: str) -> Completion | None:
+    """The answer of a line; None if it is damaged or not this key's."""
     try:
-        kept: Mapping[str, Any] = json.loads(line)
-        usage = Usage(**kept["usage"])
-        if kept["key"] != key or usage.total > MOST_TOKENS:
-            return None
-        return Completion(
-            text=kept["text"],
-            stop=Stop(kept["stop"]),
-            usage=usage,
-            model=kept["model"],
-            fingerprint=kept["fingerprint"],
-            logprob=kept.get("logprob"),
-            reused=True,
-            tool_calls=tuple(ToolCall(**call) for call in kept.get("tool_calls", ())),
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
+        kept = _COMPLETION.validate_json(line)
+    except ValidationError:
         return None
+    if not line.startswith(_START + key.encode() + b'"') or kept.usage.total > MOST_TOKENS:
+        return None
+    return replace(kept, reused=True)
 
 
 def _ends_a_line(path: Path) -> bool:

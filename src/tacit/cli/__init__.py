@@ -11,12 +11,15 @@ from enum import StrEnum
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tacit import __version__
 from tacit.errors import ConfigError, TacitError
+
+if TYPE_CHECKING:
+    from tacit.config import Config
 
 T = TypeVar("T")
 
@@ -82,11 +85,10 @@ def measure(
     """Both commands measure teams: `eval` the config's own alone, `compare` all of them."""
     from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
     from tacit.cli.tables import show_result
-    from tacit.config.file import load_config
     from tacit.run.folder import RunFolder
 
     command = str(context.command.name)
-    config, alone = load_config(source, overrides or ()), command == "eval"
+    config, alone = _config(source, overrides), command == "eval"
     if alone and config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     trained = checkpoint_of(source, checkpoint)
@@ -111,15 +113,13 @@ def train(
     dry: DryRun = False,
 ) -> None:
     """Train a team; the same command, or the run folder in its place, goes on where it stopped."""
-    from tacit.cli.commands import finished, folder_of, trained_run
+    from tacit.cli.commands import finished, folder_of, start_of
     from tacit.cli.tables import show_result
-    from tacit.config.file import load_config
     from tacit.run.folder import RunFolder
 
-    config = load_config(source, overrides or ())
+    config = _config(source, overrides)
     folder = out or folder_of(source, config.name)
-    if start is None and trained_run(source) and Path(source).resolve() != folder.resolve():
-        start = source  # as in every command, a trained run stands for its weights
+    start = start or start_of(source, folder)
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
     run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
@@ -180,9 +180,8 @@ def search(
 ) -> None:
     """Find a good team under a budget, then train it; the same command goes on where it stopped."""
     from tacit.cli.commands import folder_of
-    from tacit.config.file import load_config
 
-    config = load_config(source, overrides or ())
+    config = _config(source, overrides)
     ring, folder = _ring("search"), out or folder_of(source, config.name)
     if dry:
         _await(ring.dry_run(config, folder, as_json=as_json))
@@ -281,10 +280,9 @@ def play(
 ) -> None:
     """Show one conversation as it happens."""
     from tacit.cli.commands import play_once, trained_run, views_of
-    from tacit.cli.tables import show_call, show_played, show_views
-    from tacit.config.file import load_config
+    from tacit.cli.conversation import show_call, show_played, show_views
 
-    config, run = load_config(source, overrides or ()), trained_run(source)
+    config, run = _config(source, overrides), trained_run(source)
     views = views_of(view or (), config)
     show_views(views)
     show_played(_await(play_once(config, question, answer, run, show_call, views)), answer)
@@ -332,14 +330,11 @@ def serve(
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
     given = {name: value for name, value in locals().items() if name not in ("source", "overrides")}
-    from tacit.config.file import load_config
-
-    config = load_config(source, overrides or ())
+    config = _config(source, overrides)
     from tacit.cli.commands import trained_run
 
     ring = _serving_ring("serve")
-    options = ring.ServeOptions(**given)
-    asyncio.run(ring.run_serve(config, options, trained_run(source)))
+    asyncio.run(ring.run_serve(config, ring.ServeOptions(**given), trained_run(source)))
 
 
 @app.command()
@@ -366,22 +361,9 @@ def record(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each call.")] = False,
 ) -> None:
     """Keep who said what in an app of your own, by giving it another base URL."""
+    given = locals()
     ring = _serving_ring("record")
-    options = ring.RecordOptions(
-        to=to,
-        out=out,
-        host=host,
-        port=port,
-        key_env=key_env,
-        pause=pause,
-        program=program,
-        tasks=tasks,
-        split=split,
-        limit=limit,
-        at_once=at_once,
-        quiet=quiet,
-    )
-    asyncio.run(ring.run_record(options))
+    asyncio.run(ring.run_record(ring.RecordOptions(**given)))
 
 
 @app.command()
@@ -447,12 +429,10 @@ def check(
 ) -> None:
     """Check this machine and a config's models, and say how to fix what fails."""
     from tacit.config import Config
-    from tacit.config.file import load_config
 
-    config = load_config(source) if source else Config()
-    from tacit.cli.doctor import run_doctor  # after the config, which answers at once
-
-    raise typer.Exit(0 if asyncio.run(run_doctor(config)) else 1)
+    config = _config(source) if source else Config()
+    healthy = asyncio.run(_ring("doctor").run_doctor(config))
+    raise typer.Exit(0 if healthy else 1)
 
 
 @app.command()
@@ -472,6 +452,7 @@ def init(
 RINGS = {
     "plan": "tacit.plan.plan_command",
     "dry_run": "tacit.plan.dry_run",
+    "doctor": "tacit.doctor.checkup",
     "audit": "tacit.audit.audit_command",
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
@@ -481,6 +462,12 @@ RINGS = {
     "record": "tacit.external.recording",
 }
 """The module behind the commands of each ring; imported by name when the command is given."""
+
+
+def _config(source: str, overrides: list[str] | None = None) -> "Config":
+    from tacit.config.file import load_config
+
+    return load_config(source, overrides or ())
 
 
 def _ring(name: str) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tacit.cli.tables import SUMMARY, EpisodeBar, episode_progress, note
+from tacit.cli.tables import SUMMARY
+from tacit.cli.terminal import EpisodeBar, episode_progress, note
 from tacit.config import Config, TeamConfig
 from tacit.engine.base import Account
 from tacit.errors import ConfigError
@@ -256,3 +257,9 @@ def trained_run(source: str) -> Path | None:
     """The source as a folder if it is a trained run."""
     folder = Path(source)
     return folder if (folder / "checkpoints" / "last.json").exists() else None
+
+
+def start_of(source: str, folder: Path) -> str | None:
+    """The source if it is a trained run and `folder` is another: its weights start a new run."""
+    forks = trained_run(source) and Path(source).resolve() != folder.resolve()
+    return source if forks else None

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from tacit.cli.commands import measuring
 from tacit.cli.live import step_display
-from tacit.cli.tables import err, note
+from tacit.cli.terminal import err, note
 from tacit.config import Config
 from tacit.errors import ConfigError
 from tacit.evaluation.teams import Measured, Measurement

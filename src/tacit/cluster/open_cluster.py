@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,9 @@ async def open_cluster(config: Config, account: Account | None) -> AsyncIterator
         check_room(config.cluster)
         opener = partial(open_from_config, worker_config(config), installed())
         charged = any(config.model_named(name).engine == "api" for name in used(config))
-        pool = Pool(config.cluster, opener, _absolute(account or Account()), charged=charged)
+        account = account or Account()
+        account = replace(account, cache=account.cache and account.cache.resolve())
+        pool = Pool(config.cluster, opener, account, charged=charged)
         with _learners(config) as learners:
             async with pool:
                 yield Cluster(config, pool, learners)
@@ -118,10 +121,3 @@ def _of_a_worker(model: ModelConfig, config: Config) -> ModelConfig:
     elif model.device.startswith("cuda:"):  # Ray shows a worker its own GPUs alone
         change["device"] = "cuda"
     return model.model_copy(update=change)
-
-
-def _absolute(account: Account) -> Account:
-    cache = account.cache.resolve() if account.cache else None
-    return Account(
-        cache=cache, on_receipt=account.on_receipt, warn=account.warn, served=account.served
-    )

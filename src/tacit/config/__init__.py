@@ -303,7 +303,7 @@ class BudgetConfig(Section):
     rate: PositiveFloat = 0.005
     ceiling: PositiveFloat = 1.0
     weight_tokens: NonNegativeFloat = 0.0
-    """λ_tok at the start (dual) or throughout (fixed)."""
+    """λ_tok at the start (dual) or throughout (fixed); of money where that is charged."""
     weight_turns: NonNegativeFloat = 0.0
 
     def limit(self, name: str) -> float | None:
@@ -313,7 +313,7 @@ class BudgetConfig(Section):
 
     def start(self, name: str) -> float:
         """λ at the start, or throughout if `control` is fixed."""
-        return {"tokens": self.weight_tokens, "turns": self.weight_turns}.get(name, 0.0)
+        return self.weight_turns if name == "turns" else self.weight_tokens
 
 
 class SilenceConfig(Section):

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Protocol
 
 from tacit.errors import EngineError, PromptTooLong
-from tacit.types import ChatMessage, Choice, Receipt, Stop, ToolCall, ToolSpec, Usage
+from tacit.types import (
+    Choice,
+    Ids,
+    Prompt,
+    Receipt,
+    Stop,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +53,7 @@ class Sampling:
 class SilenceRule:
     """Lets an agent be silent in this call, and says how that choice is made."""
 
-    ids: tuple[int, ...] = ()
+    ids: Ids = ()
     """The marker's canonical ids, then the end of a turn; empty for text-only engines.
 
     The marker followed by any other id at which the engine stops is silence too."""
@@ -56,8 +65,8 @@ class SilenceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    messages: tuple[ChatMessage, ...]
-    prompt_ids: tuple[int, ...] = ()
+    messages: Prompt
+    prompt_ids: Ids = ()
     sampling: Sampling
     seed: int = 0
     silence: SilenceRule | None = None
@@ -75,7 +84,7 @@ class Request:
 class Completion:
     text: str
     """The decoded ids without the end-of-sequence token."""
-    ids: tuple[int, ...] = ()
+    ids: Ids = ()
     logprobs: tuple[float, ...] = ()
     stop: Stop
     usage: Usage
@@ -101,22 +110,18 @@ class Engine(Protocol):
     policy: str
     """Name of the trained weights it serves; empty if they are frozen."""
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         """The prompt's ids by the chat template; empty for text-only engines."""
         ...
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         """The ids of what tools said, up to where the next answer begins.
 
         To be appended to a prompt and the ids that were sampled after it; empty if text-only.
         """
         ...
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         """The marker's canonical ids, then the end of a turn; empty if text-only."""
         ...
 
@@ -128,17 +133,13 @@ class Engine(Protocol):
 class TextOnly:
     """What an engine without tokens answers when it is asked for ids."""
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         return ()
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         return ()
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         return ()
 
 

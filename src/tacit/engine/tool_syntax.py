@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.types import ChatMessage, ToolCall, ToolSpec
+from tacit.types import ChatMessage, Prompt, ToolCall, ToolSpec
 
 Reader = Callable[[str], tuple[ToolCall, ...]]
 
@@ -106,9 +106,7 @@ def find_syntax(render: Callable[..., str], own: Reader | None = None) -> ToolSy
     return PLAIN
 
 
-def told_plainly(
-    messages: tuple[ChatMessage, ...], tools: Iterable[ToolSpec]
-) -> tuple[ChatMessage, ...]:
+def told_plainly(messages: Prompt, tools: Iterable[ToolSpec]) -> Prompt:
     """Our plain form, appended to the first message."""
     listed = [
         f"- {tool.name}: {tool.description} Arguments: {json.dumps(tool.parameters)}"

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tacit.silence import Ids
+from tacit.types import Ids
 
 LEAST_SHARED = 16
 """Shortest common beginning of two different prompts that is computed only once."""

@@ -13,8 +13,8 @@ from tacit.economy.reward import EpisodeCost, Multipliers, RewardParts, repetiti
 from tacit.errors import RunError
 from tacit.learn.advantage import ESTIMATORS, Difficulty, difficulty
 from tacit.learn.batch import Row
-from tacit.silence import ChoicePoint, Choices, Ids, Silence
-from tacit.types import Call, Episode
+from tacit.silence import ChoicePoint, Choices, Silence
+from tacit.types import Call, Episode, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

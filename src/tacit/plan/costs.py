@@ -54,34 +54,27 @@ class Constants:
     activations: float = 1.039
     """Bytes kept for the backward pass, over those of the tensors that are counted."""
 
-    def reach(self, card: Card) -> "Reach":
-        return Reach(card.bytes_per_s * self.copy_share, card.flops_per_s * self.product_share)
+    def speed(self, card: Card, ways: int = 1) -> "Speed":
+        """Of several cards if they share a model evenly at no cost, which is an upper bound."""
+        return Speed(
+            bytes_per_s=ways * self.copy_share * card.bytes_per_s,
+            flops_per_s=ways * self.product_share * card.flops_per_s,
+            kernel_s=self.kernel_s,
+            launch_s=self.launch_s,
+        )
 
 
 MEASURED = Constants()
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What a card does at best, as measured."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How fast a card is: its highest rates, and the time that each kernel and launch adds."""
 
     bytes_per_s: float
     flops_per_s: float
-
-    def split(self, ways: int) -> "Reach":
-        """Several cards that share a model evenly, at no cost: an upper bound."""
-        return Reach(self.bytes_per_s * ways, self.flops_per_s * ways)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Seconds, or bytes: least + constant·count."""
-
-    least: float
-    count: float
-
-    def at(self, constant: float) -> float:
-        return self.least + constant * self.count
+    kernel_s: float
+    launch_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +102,6 @@ class Decoding:
         """Tokens drawn one after the other: full rows, then the last ones on their own."""
         return self.requests * self.new / min(self.rows, self.requests) + self.cap - self.new
 
-    def least(self, reach: Reach) -> tuple[float, float]:
-        """Seconds for the products with the weights, and for attention."""
-        shape, drawn = self.shape, self.requests * self.new
-        weights = HALF * (shape.multiplied + (shape.adapter(self.rank) if self.rank else 0))
-        # a product reads its weights while it multiplies; attention comes after it
-        products = max(
-            self.steps * weights / reach.bytes_per_s,
-            2 * shape.multiplied * drawn / reach.flops_per_s,
-        )
-        attended = drawn * shape.kv_bytes * (self.prompt + self.new / 2)
-        return products, attended / reach.bytes_per_s
-
-    def terms(self, reach: Reach) -> Terms:
-        """With the constant `kernel_s`; prompts are not included."""
-        layer = KERNELS + (ADAPTER_KERNELS if self.rank else 0)
-        kernels = self.shape.layers * layer + STEP_KERNELS
-        return Terms(sum(self.least(reach)), self.steps * kernels)
-
     @property
     def waiting(self) -> float:
         """Steps in which requests wait for a row, if answers end at different times."""
@@ -145,18 +120,25 @@ class Decoding:
             prompts=True,
         )
 
-    def causes(self, reach: Reach, constants: Constants) -> dict[str, float]:
+    def causes(self, speed: Speed) -> dict[str, float]:
         """Seconds by what they are spent on."""
-        products, attention = self.least(reach)
+        shape, drawn = self.shape, self.requests * self.new
+        weights = HALF * (shape.multiplied + (shape.adapter(self.rank) if self.rank else 0))
+        attended = drawn * shape.kv_bytes * (self.prompt + self.new / 2)
+        kernels = shape.layers * (KERNELS + (ADAPTER_KERNELS if self.rank else 0)) + STEP_KERNELS
         return {
-            "weights": products,
-            "keys and values": attention,
-            "kernels' own time": self.terms(reach).count * constants.kernel_s,
-            "prompts": self.prompts().seconds(reach, constants),
+            # a product reads its weights while it multiplies; attention comes after it
+            "weights": max(
+                self.steps * weights / speed.bytes_per_s,
+                2 * shape.multiplied * drawn / speed.flops_per_s,
+            ),
+            "keys and values": attended / speed.bytes_per_s,
+            "kernels' own time": self.steps * kernels * speed.kernel_s,
+            "prompts": self.prompts().seconds(speed),
         }
 
-    def seconds(self, reach: Reach, constants: Constants) -> float:
-        return sum(self.causes(reach, constants).values())
+    def seconds(self, speed: Speed) -> float:
+        return sum(self.causes(speed).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,28 +172,22 @@ class Learning:
         logits_again = 2.0 * shape.vocabulary * shape.hidden * self.backward
         return self.tokens * (times * shape.multiplied + logits_again)
 
-    def least(self, reach: Reach) -> tuple[float, float]:
-        """Seconds for the products, and for what is moved through memory beside them."""
+    def causes(self, speed: Speed) -> dict[str, float]:
+        """Seconds by what they are spent on; `moving` is through memory, beside the products."""
         shape, share = self.shape, 1.0 if self.backward else 1 / 3
         moved = share * MOVES * self.tokens * shape.layers * shape.saved_bytes
         # weights, gradients and two moments in float32 are read and written, the live copy written
         stepped = self.steps * self.trained * (7 * 4 + HALF)
-        return self.flops / reach.flops_per_s, (moved + stepped) / reach.bytes_per_s
-
-    def terms(self, reach: Reach) -> Terms:
-        """With the constant `launch_s`."""
         launched = LEARNING_KERNELS * (CHECKPOINTING if self.checkpointing else 1)
         launched = 2 * launched if self.backward else KERNELS if self.prompts else launched
-        return Terms(sum(self.least(reach)), self.passes * self.shape.layers * launched)
+        return {
+            "products": self.flops / speed.flops_per_s,
+            "moving": (moved + stepped) / speed.bytes_per_s,
+            "launching": self.passes * shape.layers * launched * speed.launch_s,
+        }
 
-    def causes(self, reach: Reach, constants: Constants) -> dict[str, float]:
-        """Seconds by what they are spent on."""
-        products, moving = self.least(reach)
-        launching = self.terms(reach).count * constants.launch_s
-        return {"products": products, "moving": moving, "launching": launching}
-
-    def seconds(self, reach: Reach, constants: Constants) -> float:
-        return sum(self.causes(reach, constants).values())
+    def seconds(self, speed: Speed) -> float:
+        return sum(self.causes(speed).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +214,7 @@ class Memory:
         free = max(0.0, size - self.weights - self.optimizer)
         return replace(self, cache=min(self.cache, CACHE_SHARE * free))
 
-    def parts(self, constants: Constants) -> dict[str, float]:
+    def parts(self, constants: Constants = MEASURED) -> dict[str, float]:
         return {
             "weights": self.weights,
             "optimiser": self.optimizer,
@@ -247,11 +223,8 @@ class Memory:
             "logits": self.logits,
         }
 
-    def terms(self) -> Terms:
-        return Terms(self.weights + self.optimizer + self.cache + self.logits, self.kept)
-
-    def total(self, constants: Constants) -> float:
-        return self.terms().at(constants.activations)
+    def total(self, constants: Constants = MEASURED) -> float:
+        return sum(self.parts(constants).values())
 
 
 def model_memory(shape: Shape) -> Memory:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tacit.config import Config, TeamConfig
-from tacit.plan.costs import MEASURED, Constants, Decoding, Learning, Memory, Reach
+from tacit.plan.costs import MEASURED, Decoding, Learning, Memory, Speed
 from tacit.plan.forecast import Need
 from tacit.plan.made_up_talk import turns_of
 from tacit.plan.model_shapes import HALF, Shape
@@ -22,33 +22,27 @@ ROOM = 0.95
 """The share of a GPU's memory that a plan may fill."""
 
 
-def make_plan(
-    config: Config,
-    team: TeamConfig,
-    shapes: Mapping[str, Shape],
-    site: Site,
-    constants: Constants = MEASURED,
-) -> Plan:
+def make_plan(config: Config, team: TeamConfig, shapes: Mapping[str, Shape], site: Site) -> Plan:
     """The plan of a config on a site. `shapes` has every model that is on the GPUs."""
     turns = turns_of(team, site.question, site.fill)
     work = Workload(config, team, shapes, turns, site.question)
     wanted = work.memory()
-    ways = _ways(wanted, site, constants)
+    ways = _ways(wanted, site)
     held = wanted.within(ways * site.card.memory)
     work = replace(work, room=held.cache / wanted.cache)
     copies = site.gpus // ways
-    replicas, reach = max(1, copies), constants.reach(site.card).split(ways)
+    replicas, speed = max(1, copies), MEASURED.speed(site.card, ways)
     played, updated = work.play(replicas), work.update(replicas)
     parts: dict[str, Sequence[Decoding | Learning]] = {
         "play": played,
         "score": work.score(replicas),
         "update": updated,
     }
-    causes = {name: _causes(some, reach, constants) for name, some in parts.items()}
+    causes = {name: _causes(some, speed) for name, some in parts.items()}
     phases = {name: sum(some.values()) for name, some in causes.items()}
-    phases["sync"] = _sync(updated, reach, site, replicas)
+    phases["sync"] = _sync(updated, speed, site, replicas)
     looked, evaluated = _evaluated(work)
-    seconds = sum(one.seconds(reach, constants) for one in work.evaluate(looked, replicas))
+    seconds = sum(one.seconds(speed) for one in work.evaluate(looked, replicas))
     api = _api(work, config.train.steps * work.episodes + evaluated)
     limits = [need.seconds(config.model_named(name)) for name, need in api.items()]
     if (waiting := max(limits, default=0.0) / config.train.steps - phases["play"]) > 0:
@@ -58,7 +52,7 @@ def make_plan(
         card=site.card.name,
         phases=phases,
         causes=causes,
-        memory={name: part / ways for name, part in held.parts(constants).items()},
+        memory={name: part / ways for name, part in held.parts().items()},
         ways=ways,
         replicas=copies,
         generated=replicas * sum(one.requests * one.new for one in played),
@@ -74,31 +68,29 @@ def make_plan(
     )
 
 
-def _ways(wanted: Memory, site: Site, constants: Constants) -> int:
+def _ways(wanted: Memory, site: Site) -> int:
     """GPUs for one copy: 1, 2, 4, …"""
     ways, size = 1, site.card.memory
-    while wanted.within(ways * size).total(constants) > ROOM * ways * size:
+    while wanted.within(ways * size).total() > ROOM * ways * size:
         ways *= 2
     return ways
 
 
-def _causes(
-    work: Sequence[Decoding | Learning], reach: Reach, constants: Constants
-) -> dict[str, float]:
+def _causes(work: Sequence[Decoding | Learning], speed: Speed) -> dict[str, float]:
     total: dict[str, float] = {}
     for one in work:
-        for name, seconds in one.causes(reach, constants).items():
+        for name, seconds in one.causes(speed).items():
             total[name] = total.get(name, 0.0) + seconds
     return total
 
 
-def _sync(updated: Sequence[Learning], reach: Reach, site: Site, replicas: int) -> float:
+def _sync(updated: Sequence[Learning], speed: Speed, site: Site, replicas: int) -> float:
     """Trained weights go to where engines read them; with several copies, gradients are summed.
 
     A ring sums float32 gradients in 2·(n − 1)/n times their bytes, once for each optimiser step.
     """
     trained = sum(one.trained for one in updated)
-    seconds = (4 + HALF) * trained / reach.bytes_per_s
+    seconds = (4 + HALF) * trained / speed.bytes_per_s
     if replicas > 1:
         summed = sum(one.steps * 4 * one.trained for one in updated)
         sent = summed * 2 * (replicas - 1) / replicas + HALF * trained

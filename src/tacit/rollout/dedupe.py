@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 from tacit.engine.base import Completion, Engine, Request
-from tacit.types import ChatMessage, ToolSpec
+from tacit.types import Ids, Prompt, ToolSpec
 
 
 class KeyedLock:
@@ -40,17 +40,13 @@ class Once:
         """Sent to another process, it remembers nothing."""
         return Once, (self.engine,)
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return self.engine.encode(messages, tools) if tools else self.engine.encode(messages)
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
+        return self.engine.encode(messages, tools)
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         return self.engine.encode_more(observations, tools)
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         return self.engine.silence_ids()
 
     async def generate(self, request: Request) -> Completion:

@@ -6,8 +6,7 @@ scored 0. A prompt that overflows because the team talked too much is a wrong an
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from tacit.errors import (
     RunError,
     SpendCap,
     TopologyError,
+    first_error,
 )
 from tacit.grading import Grader, grade
 from tacit.team.roster import Roster
@@ -156,22 +156,12 @@ async def play_each(
             if not succeeded and len(done) >= enough:
                 raise RunError(f"no episode succeeded out of {len(done)}: {episode.error}")
 
-    with _first_error():
+    try:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, len(queue))):
                 group.create_task(player())
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
     if queue:
         raise SpendCap(str(cap.reached()))
     return [done[number] for number in sorted(done)]
-
-
-@contextmanager
-def _first_error() -> Iterator[None]:
-    """Raises the first error of a TaskGroup instead of its ExceptionGroup."""
-    try:
-        yield
-    except BaseExceptionGroup as errors:
-        error: BaseException = errors
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None

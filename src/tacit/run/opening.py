@@ -10,11 +10,10 @@ from tacit.engine.base import Account, Engine
 from tacit.engine.factory import open_engine
 from tacit.engine.gc_freeze import undisturbed
 from tacit.errors import ConfigError
-from tacit.grading import Grader, find_grader, grade
-from tacit.grading.judge import Judge
+from tacit.grading import JUDGE, Grader, find_grader, grade
+from tacit.registry import lookup
 from tacit.run.folder import VARIANTS
 from tacit.tasks import answer_form, load_tasks
-from tacit.team.prompts import build
 from tacit.team.roster import (
     Roster,
     agent_names,
@@ -198,7 +197,10 @@ async def open_engines(
 
 def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
     """What grades the run's answers: each task's own grader, or the judge if there is one."""
-    return Judge(engines[config.judge.model], config.judge, build) if config.judge else grade
+    if config.judge is None:
+        return grade
+    judge: Grader = lookup("judge", JUDGE, {})(engines[config.judge.model], config.judge)
+    return judge
 
 
 def seat(team: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.config import Cut, TeamConfig
 from tacit.engine.base import Engine
-from tacit.errors import ConfigError, TacitError, TopologyError
+from tacit.errors import ConfigError, TacitError, TopologyError, first_error
 from tacit.registry import did_you_mean, lookup
 from tacit.team.prompts import FORMS
 from tacit.team.setting import Agent, Setting
@@ -82,12 +82,11 @@ class Roster:
         return answer
 
 
-def _located(error: Exception) -> TacitError:
+def _located(raised: Exception) -> TacitError:
     """A TopologyError that names the topology's line, or the TacitError inside a group."""
-    frames = extract_tb(error.__traceback__)
+    frames = extract_tb(raised.__traceback__)
     place = frames[min(1, len(frames) - 1)]  # the first is `Roster.play`
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
+    error = first_error(raised)
     if isinstance(error, TacitError):
         return error
     where = f"{Path(place.filename).name}, line {place.lineno}: {type(error).__name__}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tacit.config import AgentConfig, Cut
 from tacit.engine.base import Engine
 from tacit.team.tools import Toolbox
-from tacit.types import Call, ChatMessage, Choice
+from tacit.types import Call, Choice, Prompt
 
 if TYPE_CHECKING:
     from tacit.team.seat import Seat
@@ -39,9 +39,6 @@ class Answering:
     """Never more than is configured."""
     on_text: Callable[[str], None] | None = None
     """Called with the pieces of the answer as they are generated."""
-
-
-Prompt = tuple[ChatMessage, ...]
 
 
 class Guard:

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 from tacit.config import Cut
 from tacit.engine.base import Completion, Request
-from tacit.errors import Overflow
+from tacit.errors import Overflow, first_error
 from tacit.grading import read_answer
 from tacit.team.branch import BRANCH, Branch
 from tacit.team.seat import Seat
 from tacit.team.setting import Agent, Setting
-from tacit.types import Call, ChatMessage, Message, Task
+from tacit.types import Call, Message, Prompt, Task
 
 
 class Team:
@@ -82,7 +82,7 @@ class Team:
                     for branch, ask in zip(branches, asks, strict=True)
                 ]
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
         finally:
             here.join(branches)
             for ask in asks:
@@ -133,13 +133,11 @@ class Recorded:
     """The calls of an earlier play, each to be taken once, by agent and prompt."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls: dict[tuple[str, tuple[ChatMessage, ...]], list[Call]] = {}
+        self._calls: dict[tuple[str, Prompt], list[Call]] = {}
         for call in reversed(calls):
             self._calls.setdefault((call.agent, call.messages), []).append(call)
 
-    def take(
-        self, agent: str, messages: tuple[ChatMessage, ...]
-    ) -> tuple[Completion, float] | None:
+    def take(self, agent: str, messages: Prompt) -> tuple[Completion, float] | None:
         """What the agent said to this prompt and after how many seconds, or None."""
         if not (left := self._calls.get((agent, messages))):
             return None
@@ -159,9 +157,3 @@ class Recorded:
             tool_calls=call.tool_calls,
         )
         return done, call.seconds
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first plain error of a group."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

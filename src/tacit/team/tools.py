@@ -9,6 +9,7 @@ writes a call (`engine.tool_syntax`), and the conversation around it (`Seat`).
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,6 +39,7 @@ SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Stands in the prompt for a view that its agent can search."""
 SHOWN = ("visible", "prompt", "entry_point")
 """What tools are given of a task's data: as much as it takes to run its visible tests."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,7 @@ def readable(said: Any) -> str:
         said = said.decode(errors="replace")
     elif said is not None and not isinstance(said, str):
         said = json.dumps(said, ensure_ascii=False, default=str)
-    return said or "(no output)"
+    return str.__str__(said or "(no output)")  # not of a class of its own
 
 
 def clipped(text: str, longest: int) -> str:
@@ -169,7 +171,7 @@ def clipped(text: str, longest: int) -> str:
         left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
         text = f"{text[:head]}{left_out}{text[len(text) - tail :]}"
     text = text.encode(errors="replace").decode()
-    return "".join(c if c >= " " or c in "\n\t" else "\ufffd" for c in text if c != "\r")
+    return _CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 
 def words(error: BaseException) -> str:
@@ -179,7 +181,7 @@ def words(error: BaseException) -> str:
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong)
     try:
         said = str(error)
-    except Exception:  # code from outside, too
+    except BaseException:  # code from outside, too
         said = ""
     named = "" if said and type(error) is ValueError else type(error).__name__
     return ": ".join(filter(None, (named, said)))

@@ -9,7 +9,7 @@ worth, only playing without it can tell.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean
 
 from tacit.economy.ledger import LedgerRow, PriceTable, ledger
@@ -20,7 +20,7 @@ from tacit.traffic.findings import findings, notes
 from tacit.traffic.prompt_pieces import read_episode
 from tacit.traffic.saying import loops, sayings, tool_repeats
 from tacit.traffic.tree import Amounts, Spending, Traffic
-from tacit.types import Episode
+from tacit.types import Episode, Usage
 
 
 def audit_traffic(episodes: Sequence[Episode], prices: PriceTable | None = None) -> Traffic:
@@ -53,18 +53,14 @@ def audit_traffic(episodes: Sequence[Episode], prices: PriceTable | None = None)
         tool_repeats=tool_repeats(read),
         path=critical_path(read),
     )
-    return replace(found, findings=findings(found), notes=notes(found, episodes))
+    return replace(found, findings=findings(found), notes=tuple(notes(found, episodes)))
 
 
 def _amounts(rows: Sequence[LedgerRow], prices: PriceTable | None) -> Amounts:
     known = prices is not None and all(row.model in prices.models for row in rows)
     return Amounts(
         calls=sum(row.calls for row in rows),
-        prompt=sum(row.usage.prompt for row in rows),
-        cached=sum(row.usage.cached for row in rows),
-        observed=sum(row.usage.observed for row in rows),
-        generated=sum(row.usage.generated for row in rows),
-        reasoning=sum(row.usage.reasoning for row in rows),
+        **asdict(sum((row.usage for row in rows), Usage())),
         money=sum(prices.of(r.model).of(r.usage) for r in rows) if prices and known else None,
     )
 

@@ -14,14 +14,14 @@ from tacit.traffic.prompt_pieces import CallReading
 from tacit.types import Call, Episode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class AgentPath:
     agent: str
-    amount: float
+    amount: float = 0.0
     """Of its calls on the longest chains."""
-    share: float
+    share: float = 0.0
     """Of all longest chains."""
-    off: float
+    off: float = 0.0
     """Of its other calls."""
 
 
@@ -47,31 +47,26 @@ class CriticalPath:
 def critical_path(read: Sequence[Read]) -> CriticalPath | None:
     """None if no episode's order can be known: one needs texts or `path_tokens` for it."""
     timed = any(call.seconds for episode, _ in read for call in episode.calls)
-    on: dict[str, float] = {}
-    every: dict[str, float] = {}
+    agents: dict[str, AgentPath] = {}
     episodes, wall = 0, 0.0
     for episode, readings in read:
         if not _ordered(episode, readings):
             continue
         episodes += 1
         wall += episode.seconds
-        for call in episode.calls:
-            every[call.agent] = every.get(call.agent, 0.0) + _amount(call, timed)
-        for number in longest_chain(episode.calls, readings, timed):
-            call = episode.calls[number]
-            on[call.agent] = on.get(call.agent, 0.0) + _amount(call, timed)
+        chain = set(longest_chain(episode.calls, readings, timed))
+        for number, call in enumerate(episode.calls):
+            one = agents.setdefault(call.agent, AgentPath(call.agent))
+            if number in chain:
+                one.amount += _amount(call, timed)
+            else:
+                one.off += _amount(call, timed)
     if not episodes:
         return None
-    path, total = sum(on.values()), sum(every.values())
-    agents = [
-        AgentPath(
-            agent=agent,
-            amount=on.get(agent, 0.0),
-            share=on.get(agent, 0.0) / path if path else 0.0,
-            off=amount - on.get(agent, 0.0),
-        )
-        for agent, amount in every.items()
-    ]
+    path = sum(one.amount for one in agents.values())
+    total = path + sum(one.off for one in agents.values())
+    for one in agents.values():
+        one.share = one.amount / path if path else 0.0
     return CriticalPath(
         unit="seconds" if timed else "tokens",
         episodes=episodes,
@@ -79,7 +74,7 @@ def critical_path(read: Sequence[Read]) -> CriticalPath | None:
         total=total,
         wall=wall,
         beside=1.0 - path / total if total else 0.0,
-        agents=tuple(sorted(agents, key=lambda one: -one.share)),
+        agents=tuple(sorted(agents.values(), key=lambda one: -one.share)),
     )
 
 
@@ -101,8 +96,7 @@ def longest_chain(calls: Sequence[Call], readings: Sequence[CallReading], timed:
 
 def _before(calls: Sequence[Call], readings: Sequence[CallReading], number: int) -> Iterable[int]:
     """The calls that this one had to wait for."""
-    call = calls[number]
-    read = {piece.source for piece in readings[number].pieces if piece.source is not None}
+    call, read = calls[number], readings[number].sources
     if not call.path_tokens:
         return sorted(read)
     room = call.path_tokens - call.usage.generated

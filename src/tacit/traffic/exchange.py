@@ -4,7 +4,7 @@ All tokens are estimates by share of characters (`reading`), summed over the epi
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tacit.traffic.prompt_pieces import PARTS, CallReading
 from tacit.types import Episode
@@ -34,164 +34,123 @@ def example(place: int, episode: Episode, number: int, text: str = "") -> Exampl
     return Example(place, episode.task_id, number, call.agent, excerpt)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """One part of an agent's prompts, in tokens."""
 
     name: str
-    tokens: float
-    before: float
+    tokens: float = 0.0
+    before: float = 0.0
     """Of these, tokens that an earlier prompt of the same agent held in the same episode."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Prompts:
     """What the prompts of one agent consist of; the parts sum to `tokens`."""
 
     agent: str
-    calls: int
-    tokens: float
-    before: float
-    parts: tuple[Part, ...]
-    examples: tuple[Example, ...]
+    calls: int = 0
+    tokens: float = 0.0
+    before: float = 0.0
+    parts: tuple[Part, ...] = ()
+    examples: list[Example] = field(default_factory=list)
     """The longest texts that were sent again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Edge:
     """What one agent read of another, or of its own earlier messages."""
 
     sender: str
     reader: str
-    messages: int
+    messages: int = 0
     """Different messages of the sender that the reader was shown whole."""
-    readings: int
+    readings: int = 0
     """The same, counted once for each prompt."""
-    tokens: float
-    before: float
+    tokens: float = 0.0
+    before: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Sender:
     """How often the messages of one agent were read. The team's answer is not counted."""
 
     agent: str
-    messages: int
-    readings: int
+    messages: int = 0
+    readings: int = 0
     """Prompts that hold one of them whole, all readers together."""
-    readers: float
+    readers: float = 0.0
     """Agents, itself left out, that were shown a message: the mean over its messages."""
-    unread: int
+    unread: int = 0
     """Messages that no later prompt holds whole."""
-    unread_tokens: int
+    unread_tokens: int = 0
     """Generated for these."""
-    examples: tuple[Example, ...]
+    examples: list[Example] = field(default_factory=list)
     """Of unread messages."""
 
 
 def prompts(read: Iterable[Read]) -> tuple[Prompts, ...]:
     """One row for each agent, in order of their first call."""
-    calls: dict[str, int] = {}
-    sums: dict[tuple[str, str], list[float]] = {}
-    again: dict[str, list[Example]] = {}
+    found: dict[str, Prompts] = {}
+    parts: dict[str, dict[str, Part]] = {}
     for place, (episode, readings) in enumerate(read):
         for number, (call, reading) in enumerate(zip(episode.calls, readings, strict=True)):
-            calls[call.agent] = calls.get(call.agent, 0) + 1
+            one = found.setdefault(call.agent, Prompts(call.agent))
+            mine = parts.setdefault(call.agent, {name: Part(name) for name in PARTS})
+            one.calls += 1
             for piece in reading.pieces:
-                both = sums.setdefault((call.agent, piece.part), [0.0, 0.0])
-                both[0] += piece.tokens
-                both[1] += piece.tokens * piece.before
-            resent = [piece for piece in reading.pieces if piece.before]
-            if resent and len(again.setdefault(call.agent, [])) < EXAMPLES:
-                longest = max(resent, key=lambda piece: len(piece.text))
-                again[call.agent].append(example(place, episode, number, longest.text))
-    rows = []
-    for agent, count in calls.items():
-        parts = [Part(name, *sums.get((agent, name), (0.0, 0.0))) for name in PARTS]
-        rows.append(
-            Prompts(
-                agent=agent,
-                calls=count,
-                tokens=sum(part.tokens for part in parts),
-                before=sum(part.before for part in parts),
-                parts=tuple(part for part in parts if part.tokens),
-                examples=tuple(again.get(agent, ())),
-            )
-        )
-    return tuple(rows)
+                for sums in (one, mine[piece.part]):
+                    sums.tokens += piece.tokens
+                    sums.before += piece.tokens * piece.before
+            resent = [piece.text for piece in reading.pieces if piece.before]
+            if resent and len(one.examples) < EXAMPLES:
+                one.examples.append(example(place, episode, number, max(resent, key=len)))
+    for agent, one in found.items():
+        one.parts = tuple(part for part in parts[agent].values() if part.tokens)
+    return tuple(found.values())
 
 
 def edges(read: Iterable[Read]) -> tuple[Edge, ...]:
     """Who was shown whose messages, most tokens first."""
-    sums: dict[tuple[str, str], list[float]] = {}
-    shown: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    found: dict[tuple[str, str], Edge] = {}
+    shown: set[tuple[int, int, str]] = set()
     for place, (episode, readings) in enumerate(read):
         for call, reading in zip(episode.calls, readings, strict=True):
-            counted: set[int] = set()
             for piece in reading.pieces:
-                if piece.source is None:
-                    continue
-                pair = (episode.calls[piece.source].agent, call.agent)
-                total = sums.setdefault(pair, [0, 0.0, 0.0])
-                total[0] += piece.source not in counted
-                total[1] += piece.tokens
-                total[2] += piece.tokens * piece.before
-                counted.add(piece.source)
-                shown.setdefault(pair, set()).add((place, piece.source))
-    found = [
-        Edge(
-            sender=pair[0],
-            reader=pair[1],
-            messages=len(shown[pair]),
-            readings=int(readings),
-            tokens=tokens,
-            before=before,
-        )
-        for pair, (readings, tokens, before) in sums.items()
-    ]
-    return tuple(sorted(found, key=lambda edge: -edge.tokens))
-
-
-@dataclass(slots=True)
-class _Count:
-    messages: int = 0
-    readings: int = 0
-    readers: int = 0
-    unread: int = 0
-    tokens: int = 0
+                if piece.source is not None:
+                    pair = episode.calls[piece.source].agent, call.agent
+                    one = found.setdefault(pair, Edge(*pair))
+                    one.tokens += piece.tokens
+                    one.before += piece.tokens * piece.before
+            for source in reading.sources:
+                one = found[episode.calls[source].agent, call.agent]
+                one.readings += 1
+                one.messages += (place, source, call.agent) not in shown
+                shown.add((place, source, call.agent))
+    return tuple(sorted(found.values(), key=lambda edge: -edge.tokens))
 
 
 def senders(read: Iterable[Read]) -> tuple[Sender, ...]:
     """One row for each agent that said something before the answer, in order of their first."""
-    counts: dict[str, _Count] = {}
-    unread: dict[str, list[Example]] = {}
+    found: dict[str, Sender] = {}
     for place, (episode, readings) in enumerate(read):
         held, by = _readers(episode, readings)
         for number, spoken in enumerate(readings):
             call = episode.calls[number]
             if not (spoken.said and call.is_turn) or _answers(episode, number, readings):
                 continue
-            count = counts.setdefault(call.agent, _Count())
-            count.messages += 1
-            count.readings += len(by.get(number, ()))
-            count.readers += len({*by.get(number, ())} - {call.agent})
+            one = found.setdefault(call.agent, Sender(call.agent))
+            one.messages += 1
+            one.readings += len(by.get(number, ()))
+            one.readers += len({*by.get(number, ())} - {call.agent})
             if held.get(spoken.said, -1) <= number:
-                count.unread += 1
-                count.tokens += call.usage.generated
-                if len(kept := unread.setdefault(call.agent, [])) < EXAMPLES:
-                    kept.append(example(place, episode, number))
-    return tuple(
-        Sender(
-            agent=agent,
-            messages=one.messages,
-            readings=one.readings,
-            readers=one.readers / one.messages,
-            unread=one.unread,
-            unread_tokens=one.tokens,
-            examples=tuple(unread.get(agent, ())),
-        )
-        for agent, one in counts.items()
-    )
+                one.unread += 1
+                one.unread_tokens += call.usage.generated
+                if len(one.examples) < EXAMPLES:
+                    one.examples.append(example(place, episode, number))
+    for one in found.values():
+        one.readers /= one.messages
+    return tuple(found.values())
 
 
 def _readers(
@@ -202,7 +161,7 @@ def _readers(
     by: dict[int, list[str]] = {}
     for number, (call, reading) in enumerate(zip(episode.calls, readings, strict=True)):
         held |= dict.fromkeys(reading.held, number)
-        for source in {piece.source for piece in reading.pieces if piece.source is not None}:
+        for source in reading.sources:
             by.setdefault(source, []).append(call.agent)
     return held, by
 

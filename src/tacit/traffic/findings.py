@@ -6,7 +6,7 @@ without playing the tasks otherwise, the data does not carry that.
 
 from collections.abc import Iterator, Sequence
 
-from tacit.traffic.exchange import EXAMPLES, Example
+from tacit.traffic.exchange import EXAMPLES
 from tacit.traffic.tree import Finding, Traffic
 from tacit.types import Episode
 
@@ -14,6 +14,16 @@ LEAST = 0.01
 """A finding about fewer of the team's tokens than this share is left out, but for loops."""
 MOST = 20
 """Findings that are kept."""
+NAMES = {
+    "instructions": "instructions",
+    "question": "the question",
+    "own": "its own messages",
+    "others": "messages of others",
+    "observations": "what tools said",
+    "rest": "other text",
+    "unrecorded": "text that was not recorded",
+}
+"""The parts of prompts, in a sentence."""
 
 
 def amount(value: float) -> str:
@@ -37,24 +47,6 @@ def findings(found: Traffic) -> tuple[Finding, ...]:
     return tuple(sorted(kept, key=lambda one: -one.tokens)[:MOST])
 
 
-def _finding(
-    kind: str,
-    agents: Sequence[str],
-    sentence: str,
-    tokens: float,
-    examples: Sequence[Example] = (),
-    **numbers: float,
-) -> Finding:
-    return Finding(
-        kind=kind,
-        agents=tuple(agents),
-        sentence=sentence,
-        tokens=tokens,
-        numbers=numbers,
-        examples=tuple(examples),
-    )
-
-
 def _spenders(found: Traffic) -> Iterator[Finding]:
     """The agent with the most tokens, if there are several."""
     if len(found.agents) < 2:
@@ -64,15 +56,13 @@ def _spenders(found: Traffic) -> Iterator[Finding]:
     mine = top.per_episode
     tokens, total = mine.prompt + mine.generated, whole.prompt + whole.generated
     if total:
-        yield _finding(
+        yield Finding(
             "spending",
-            [top.name],
+            (top.name,),
             f"`{top.name}` has {percent(tokens / total)} of the team's tokens: it reads "
             f"{amount(mine.prompt)} and generates {amount(mine.generated)} an episode.",
             tokens,
-            share=tokens / total,
-            read=mine.prompt,
-            generated=mine.generated,
+            {"share": tokens / total, "read": mine.prompt, "generated": mine.generated},
         )
 
 
@@ -82,45 +72,34 @@ def _resent(found: Traffic) -> Iterator[Finding]:
         if before:
             parts = sorted(one.parts, key=lambda part: -part.before)
             mainly = NAMES[parts[0].name]
-            yield _finding(
+            each = {part.name: part.before / found.episodes for part in parts if part.before}
+            yield Finding(
                 "sent again",
-                [one.agent],
+                (one.agent,),
                 f"{percent(before / read)} of what `{one.agent}` reads had been sent to it before: "
                 f"{amount(before)} of {amount(read)} tokens an episode, mainly {mainly}.",
                 before,
+                {"share": before / read, "before": before, "read": read, **each},
                 one.examples,
-                share=before / read,
-                before=before,
-                read=read,
-                **{part.name: part.before / found.episodes for part in parts if part.before},
             )
-
-
-NAMES = {
-    "instructions": "instructions",
-    "question": "the question",
-    "own": "its own messages",
-    "others": "messages of others",
-    "observations": "what tools said",
-    "rest": "other text",
-    "unrecorded": "text that was not recorded",
-}
 
 
 def _edges(found: Traffic) -> Iterator[Finding]:
     for edge in found.edges:
         tokens = edge.tokens / found.episodes
         if edge.sender != edge.reader and edge.readings > edge.messages:
-            yield _finding(
+            yield Finding(
                 "read again",
-                [edge.sender, edge.reader],
+                (edge.sender, edge.reader),
                 f"`{edge.reader}` is shown {edge.messages} messages of `{edge.sender}` "
                 f"{edge.readings} times: {amount(tokens)} tokens an episode.",
                 tokens,
-                messages=edge.messages,
-                readings=edge.readings,
-                read=tokens,
-                before=edge.before / found.episodes,
+                {
+                    "messages": edge.messages,
+                    "readings": edge.readings,
+                    "read": tokens,
+                    "before": edge.before / found.episodes,
+                },
             )
 
 
@@ -128,16 +107,14 @@ def _senders(found: Traffic) -> Iterator[Finding]:
     for one in found.senders:
         if one.unread:
             tokens = one.unread_tokens / found.episodes
-            yield _finding(
+            yield Finding(
                 "unread",
-                [one.agent],
+                (one.agent,),
                 f"{one.unread} of {one.messages} messages of `{one.agent}` before the answer stand "
                 f"whole in no later prompt: {amount(tokens)} generated tokens an episode.",
                 tokens,
+                {"unread": one.unread, "messages": one.messages, "generated": tokens},
                 one.examples,
-                unread=one.unread,
-                messages=one.messages,
-                generated=tokens,
             )
 
 
@@ -145,30 +122,30 @@ def _sayings(found: Traffic) -> Iterator[Finding]:
     for one in found.sayings:
         if one.again:
             tokens = one.again_tokens / found.episodes
-            yield _finding(
+            yield Finding(
                 "repetition",
-                [one.agent],
+                (one.agent,),
                 f"{one.again} of {one.messages} messages of `{one.agent}` say again what was said "
                 f"before: {amount(tokens)} generated tokens an episode.",
                 tokens,
+                {
+                    "again": one.again,
+                    "messages": one.messages,
+                    "generated": tokens,
+                    "repetition": one.repetition,
+                },
                 one.again_examples,
-                again=one.again,
-                messages=one.messages,
-                generated=tokens,
-                repetition=one.repetition,
             )
         if one.acknowledgements:
-            tokens = one.acknowledgement_tokens / found.episodes
-            yield _finding(
+            count, tokens = one.acknowledgements, one.acknowledgement_tokens / found.episodes
+            yield Finding(
                 "acknowledgement",
-                [one.agent],
-                f"{one.acknowledgements} of {one.messages} messages of `{one.agent}` acknowledge, "
+                (one.agent,),
+                f"{count} of {one.messages} messages of `{one.agent}` acknowledge, "
                 f"without a word that is new: {amount(tokens)} generated tokens an episode.",
                 tokens,
+                {"acknowledgements": count, "messages": one.messages, "generated": tokens},
                 one.acknowledgement_examples,
-                acknowledgements=one.acknowledgements,
-                messages=one.messages,
-                generated=tokens,
             )
 
 
@@ -176,33 +153,30 @@ def _loops(found: Traffic) -> Iterator[Finding]:
     if found.loops:
         tokens = sum(loop.tokens for loop in found.loops) / found.episodes
         where = len({loop.episode for loop in found.loops})
-        agents = list(dict.fromkeys(agent for loop in found.loops for agent in loop.agents))
+        agents = dict.fromkeys(agent for loop in found.loops for agent in loop.agents)
         names = ", ".join(f"`{agent}`" for agent in agents)
         calls = sum(len(loop.calls) for loop in found.loops)
-        yield _finding(
+        yield Finding(
             "loop",
-            agents,
+            tuple(agents),
             f"In {where} of {found.episodes} episodes messages go round without a new word between "
             f"{names}: {calls} calls, {amount(tokens)} tokens an episode.",
             tokens,
+            {"episodes": where, "calls": calls, "spent": tokens},
             [loop.examples[0] for loop in found.loops[:EXAMPLES]],
-            episodes=where,
-            calls=calls,
-            spent=tokens,
         )
 
 
 def _tools(found: Traffic) -> Iterator[Finding]:
     for one in found.tool_repeats:
-        yield _finding(
+        yield Finding(
             "tool",
-            [one.agent],
+            (one.agent,),
             f"`{one.agent}` called `{one.tool}` again with the same arguments {one.repeated} times "
             f"out of {one.calls}.",
             0.0,
+            {"repeated": one.repeated, "calls": one.calls},
             one.examples,
-            repeated=one.repeated,
-            calls=one.calls,
         )
 
 
@@ -211,26 +185,24 @@ def _waits(found: Traffic) -> Iterator[Finding]:
     if path and path.path and len(path.agents) > 1:
         top, unit = path.agents[0], "s" if path.unit == "seconds" else "tokens"
         each, whole = top.amount / path.episodes, path.path / path.episodes
-        yield _finding(
+        yield Finding(
             "path",
-            [top.agent],
+            (top.agent,),
             f"`{top.agent}` is {percent(top.share)} of the longest chain of calls: {amount(each)} "
             f"of {amount(whole)} {unit} an episode; {percent(path.beside)} of the {path.unit} of "
             "all calls lie beside the chain.",
             0.0,
-            share=top.share,
-            path=whole,
-            total=path.total / path.episodes,
-            beside=path.beside,
+            {
+                "share": top.share,
+                "path": whole,
+                "total": path.total / path.episodes,
+                "beside": path.beside,
+            },
         )
 
 
-def notes(found: Traffic, episodes: Sequence[Episode]) -> tuple[str, ...]:
+def notes(found: Traffic, episodes: Sequence[Episode]) -> Iterator[str]:
     """What the numbers cannot tell."""
-    return tuple(_notes(found, episodes))
-
-
-def _notes(found: Traffic, episodes: Sequence[Episode]) -> Iterator[str]:
     calls = [call for episode in episodes for call in episode.calls]
     if not calls:
         yield "There are no calls to audit."

@@ -112,6 +112,11 @@ class CallReading:
     novel: frozenset[str]
     """Content words of the message that the agent had neither been shown nor said."""
 
+    @property
+    def sources(self) -> set[int]:
+        """The calls whose messages stand in the prompt."""
+        return {piece.source for piece in self.pieces if piece.source is not None}
+
 
 @dataclass(slots=True)
 class _Known:

@@ -16,7 +16,7 @@ tool can see a changed world.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tacit.economy.reward import repeated_grams
 from tacit.traffic.exchange import EXAMPLES, Example, Read, example
@@ -31,23 +31,23 @@ ROUND = 0.5
 most single words have been said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Saying:
     """The messages of one agent; words to tools are not messages."""
 
     agent: str
-    messages: int
-    generated: int
+    messages: int = 0
+    generated: int = 0
     """Tokens of these messages."""
-    repetition: float
+    repetition: float = 0.0
     """The share of its word 4-grams that repeat what was said before in the episode."""
-    again: int
+    again: int = 0
     """Messages of which at least `AGAIN` repeats."""
-    again_tokens: int
-    acknowledgements: int
-    acknowledgement_tokens: int
-    again_examples: tuple[Example, ...]
-    acknowledgement_examples: tuple[Example, ...]
+    again_tokens: int = 0
+    acknowledgements: int = 0
+    acknowledgement_tokens: int = 0
+    again_examples: list[Example] = field(default_factory=list)
+    acknowledgement_examples: list[Example] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,60 +64,45 @@ class Loop:
     examples: tuple[Example, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class ToolRepeat:
     """One agent called one tool again with the same arguments, within an episode."""
 
     agent: str
     tool: str
-    calls: int
+    calls: int = 0
     """All its calls of the tool."""
-    repeated: int
+    repeated: int = 0
     """Those that had been made before."""
-    examples: tuple[Example, ...]
-
-
-class _Counts(Counter[str]):
-    """Sums of one agent, with its examples."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.again: list[Example] = []
-        self.polite: list[Example] = []
+    examples: list[Example] = field(default_factory=list)
 
 
 def sayings(read: Iterable[Read]) -> tuple[Saying, ...]:
     """One row for each agent that said something, in order of their first message."""
-    counts: dict[str, _Counts] = {}
+    found: dict[str, Saying] = {}
+    every: Counter[str] = Counter()
     for place, (episode, readings) in enumerate(read):
         turns = list(_turns(episode))
         grams = repeated_grams([episode.calls[number].text for number in turns])
         for number, (repeated, total) in zip(turns, grams, strict=True):
             call = episode.calls[number]
-            tokens = call.usage.generated
-            sums = counts.setdefault(call.agent, _Counts())
-            sums.update(messages=1, generated=tokens, repeated=repeated, total=total)
+            tokens, here = call.usage.generated, example(place, episode, number)
+            one = found.setdefault(call.agent, Saying(call.agent))
+            one.messages += 1
+            one.generated += tokens
+            one.repetition += repeated
+            every[call.agent] += total
             if total and repeated >= AGAIN * total:
-                sums.update(again=1, again_tokens=tokens)
-                sums.again.append(example(place, episode, number))
+                one.again += 1
+                one.again_tokens += tokens
+                one.again_examples = [*one.again_examples, here][:EXAMPLES]
             if _acknowledges(episode, call, readings[number]):
-                sums.update(polite=1, polite_tokens=tokens)
-                sums.polite.append(example(place, episode, number))
-    return tuple(
-        Saying(
-            agent=agent,
-            messages=one["messages"],
-            generated=one["generated"],
-            repetition=one["repeated"] / max(1, one["total"]),
-            again=one["again"],
-            again_tokens=one["again_tokens"],
-            acknowledgements=one["polite"],
-            acknowledgement_tokens=one["polite_tokens"],
-            again_examples=tuple(one.again[:EXAMPLES]),
-            acknowledgement_examples=tuple(one.polite[:EXAMPLES]),
-        )
-        for agent, one in counts.items()
-    )
+                one.acknowledgements += 1
+                one.acknowledgement_tokens += tokens
+                one.acknowledgement_examples = [*one.acknowledgement_examples, here][:EXAMPLES]
+    for agent, one in found.items():
+        one.repetition /= max(1, every[agent])
+    return tuple(found.values())
 
 
 def _turns(episode: Episode) -> Iterator[int]:
@@ -189,30 +174,21 @@ def _loop(place: int, episode: Episode, run: Sequence[int]) -> Iterator[Loop]:
 
 def tool_repeats(read: Iterable[Read]) -> tuple[ToolRepeat, ...]:
     """Agents that called a tool again with the same arguments, most often first."""
-    calls: Counter[tuple[str, str]] = Counter()
-    again: dict[tuple[str, str], list[Example]] = {}
-    repeated: Counter[tuple[str, str]] = Counter()
+    found: dict[tuple[str, str], ToolRepeat] = {}
     for place, (episode, _) in enumerate(read):
         made: set[tuple[str, str, str]] = set()
         for number, call in enumerate(episode.calls):
-            for one in call.tool_calls:
-                pair, arguments = (call.agent, one.name), _sorted(one.arguments)
-                calls[pair] += 1
-                if (*pair, arguments) in made:
-                    repeated[pair] += 1
-                    kept = again.setdefault(pair, [])
-                    kept.append(example(place, episode, number, f"{one.name} {arguments}"))
-                made.add((*pair, arguments))
-    return tuple(
-        ToolRepeat(
-            agent=pair[0],
-            tool=pair[1],
-            calls=calls[pair],
-            repeated=times,
-            examples=tuple(again[pair][:EXAMPLES]),
-        )
-        for pair, times in repeated.most_common()
-    )
+            for tool in call.tool_calls:
+                asked = call.agent, tool.name, _sorted(tool.arguments)
+                one = found.setdefault(asked[:2], ToolRepeat(*asked[:2]))
+                one.calls += 1
+                if asked in made:
+                    one.repeated += 1
+                    said = example(place, episode, number, f"{tool.name} {asked[2]}")
+                    one.examples = [*one.examples, said][:EXAMPLES]
+                made.add(asked)
+    repeats = [one for one in found.values() if one.repeated]
+    return tuple(sorted(repeats, key=lambda one: -one.repeated))
 
 
 def _sorted(arguments: str) -> str:

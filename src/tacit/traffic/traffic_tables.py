@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from tacit.cli.tables import Grid
+from tacit.cli.terminal import Grid
 from tacit.traffic.exchange import Example
 from tacit.traffic.findings import amount, percent
 from tacit.traffic.prompt_pieces import PARTS
@@ -123,16 +123,7 @@ def sayings_table(found: Traffic) -> Grid:
             ]
         )
     return Grid(
-        [
-            "agent",
-            "messages",
-            "said",
-            "read\ntimes",
-            "un-\nread",
-            "re-\npeats",
-            "says\nagain",
-            "only\nagrees",
-        ],
+        ["agent", *ADD],
         rows,
         title="What messages add, in all episodes; said: tokens per episode",
         legend="read times: prompts that hold a message whole. unread: in none, the answer left "

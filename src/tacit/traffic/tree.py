@@ -1,5 +1,6 @@
 """The tree of numbers that `traffic` gives. It holds only what JSON can hold (`asdict`)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tacit.traffic.critical_path import CriticalPath
@@ -35,7 +36,7 @@ class Spending:
     per_episode: Amounts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence, with its numbers and where to look."""
 
@@ -45,7 +46,7 @@ class Finding:
     tokens: float
     """Tokens per episode that it is about; findings are ranked by them."""
     numbers: dict[str, float]
-    examples: tuple[Example, ...] = ()
+    examples: Sequence[Example] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
