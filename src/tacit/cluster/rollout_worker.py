@@ -123,7 +123,7 @@ class RolloutWorker:
             done = await play_episode(roster, order.job, grader=self._grader)
         except Exception as error:
             done = _plain(error)
-        self._report.done.append((order.ticket, done))
+        self._report.done.append((order.number, done))
         self._news.set()
 
     async def _load(self, edition: Edition) -> None:
