@@ -33,7 +33,7 @@ from tacit.learn.overlap import Rollouts, evaluated_after, saved_after
 from tacit.learn.policy import check_frozen
 from tacit.learn.state import State
 from tacit.learn.task_sampler import TaskSampler
-from tacit.learn.track import Fan
+from tacit.learn.track import Trackers
 from tacit.learn.update import Updated
 from tacit.learn.weights import Weights
 from tacit.rollout.groups import Player
@@ -110,7 +110,7 @@ class Trainer:
         origin = {"from": str(self.start.folder.resolve())} if self.start and not resumed else {}
         self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
         folder, tree = str(self.run.path / "tracker"), config.model_dump(mode="json")
-        trackers = Fan(config.train.trackers, config.name, folder, tree)
+        trackers = Trackers(config.train.trackers, config.name, folder, tree)
         self.journal = Journal(self.run, self.meter, trackers, self.on_step)
         if not resumed:
             await self._evaluate()

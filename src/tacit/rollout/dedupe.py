@@ -41,7 +41,7 @@ class Once:
         return Once, (self.engine,)
 
     def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
-        return self.engine.encode(messages, tools) if tools else self.engine.encode(messages)
+        return self.engine.encode(messages, tools)
 
     def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         return self.engine.encode_more(observations, tools)

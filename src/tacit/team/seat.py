@@ -396,7 +396,7 @@ def _messages(said: Said) -> Sequence[Message]:
 
 async def _encoded(agent: Agent, messages: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
     """The prompt's ids, if there are no more than the agent may read."""
-    encode = partial(agent.engine.encode, messages, *([tools] if tools else []))
+    encode = partial(agent.engine.encode, messages, tools)
     if sum(len(message.content) for message in messages) < LONG:
         prompt_ids = encode()
     else:
