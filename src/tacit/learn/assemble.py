@@ -251,16 +251,17 @@ async def open_training(config: Config, account: Account | None = None) -> Async
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     async with (
         _elsewhere(config, account) as elsewhere,
-        open_assembly(config, team, account=account, elsewhere=elsewhere) as made,
+        open_assembly(config, team, account=account, elsewhere=elsewhere) as assembly,
     ):
         system = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
-        for model in made.frozen.values():
+        for model in assembly.frozen.values():
             check_chat(chat_of(model), system=system)
-        made.train_tasks, made.test_tasks, made.dropped_leaks = train_tasks, test_tasks, leaks
-        made.updaters = {name: updater_of(made, name) for name in made.policies}
-        made.fingerprints = {name: fingerprint(m.module) for name, m in made.frozen.items()}
-        made.grader = grader_of(config, made.engines)
-        yield made
+        assembly.train_tasks, assembly.test_tasks = train_tasks, test_tasks
+        assembly.dropped_leaks = leaks
+        assembly.updaters = {name: updater_of(assembly, name) for name in assembly.policies}
+        assembly.fingerprints = {name: fingerprint(m.module) for name, m in assembly.frozen.items()}
+        assembly.grader = grader_of(config, assembly.engines)
+        yield assembly
 
 
 def _elsewhere(
@@ -326,11 +327,11 @@ def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> Tra
     )
 
 
-def updater_of(made: Assembly, name: str) -> Updater:
-    policy = made.policies[name]
+def updater_of(assembly: Assembly, name: str) -> Updater:
+    policy = assembly.policies[name]
     module: Any = policy.loaded.module
-    if made.config.train.gradient_checkpointing:
+    if assembly.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
-    longest = max(agent.max_tokens for agent in made.team.agents.values() if agent.trained)
-    shared = made.elsewhere.gradients if made.elsewhere else None
-    return Updater(policy, made.config, longest, shared=shared)
+    longest = max(agent.max_tokens for agent in assembly.team.agents.values() if agent.trained)
+    shared = assembly.elsewhere.gradients if assembly.elsewhere else None
+    return Updater(policy, assembly.config, longest, shared=shared)
