@@ -36,7 +36,7 @@ def _say_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Train teams of language-model agents to solve tasks, saying only what pays."""
@@ -155,7 +155,7 @@ def plan(
     question_tokens: Annotated[int, typer.Option(min=1, help="Of a task's question.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Say what training will take: memory, time, money, bottleneck. Loads no model."""
+    """Estimate what training will take: memory, time, money, bottleneck. Loads no model."""
     ring = _ring("plan")
     site = ring.Site(
         card=ring.find_card(gpu),
@@ -203,16 +203,16 @@ def audit(
         bool, typer.Option("--details", help="Also where the tokens go, with examples.")
     ] = False,
     program: Annotated[
-        str | None, typer.Option(help="Of a recording: `module:function` that runs the app again.")
+        str | None, typer.Option(help="For a recording: `module:function` that runs the app again.")
     ] = None,
     tasks: Annotated[
-        str | None, typer.Option(help="What it was recorded on: a task set or a .jsonl file.")
+        str | None, typer.Option(help="The tasks it was recorded on: a task set or a .jsonl file.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Of those tasks; default test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of those tasks; default test.")] = None,
     instead: Annotated[
-        str | None, typer.Option(help="Said for who is left out; default nothing.")
+        str | None, typer.Option(help="Text in place of an agent that is left out; default none.")
     ] = None,
-    to: Annotated[str | None, typer.Option(help="Server to ask; default as recorded.")] = None,
+    to: Annotated[str | None, typer.Option(help="Model server; default as recorded.")] = None,
     key_env: Annotated[
         str | None, typer.Option(help="Environment variable with that server's key.")
     ] = None,
@@ -220,7 +220,7 @@ def audit(
         int | None, typer.Option(min=1, help="Runs of the app at once; default 8.")
     ] = None,
 ) -> None:
-    """Say what each agent, round and message of a team costs and is worth, by playing without."""
+    """Measure what each agent, round and message costs and is worth, by playing without it."""
     ring, key = _ring("audit"), os.environ.get(key_env) if key_env else None
     if key_env and not key:
         raise ConfigError(f"--key-env: the environment variable {key_env} is not set")
@@ -360,7 +360,7 @@ def record(
     at_once: Annotated[int, typer.Option(min=1, help="Tasks under way at once.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each call.")] = False,
 ) -> None:
-    """Keep who said what in an app of your own, by giving it another base URL."""
+    """Record the model calls of an app of your own, by giving it another base URL."""
     given = locals()
     ring = _serving_ring("record")
     asyncio.run(ring.run_record(ring.RecordOptions(**given)))
@@ -374,7 +374,7 @@ def report(
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
     conversations: Annotated[
-        bool, typer.Option(help="Whether what was said goes into the page.")
+        bool, typer.Option(help="Include the conversations in the page.")
     ] = True,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:

@@ -48,15 +48,15 @@ class Chat:
         return self.render(messages, tools, add_generation_prompt=True)
 
     def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
-        """The ids of what tools said, up to where the next answer begins.
+        """The ids of tool results, up to where the next answer begins.
 
-        To be appended to the ids of a prompt and of the answer with its end of turn: that end is
-        left out here, and what the template writes after it is not.
+        They follow the ids of a prompt and of an answer with its end of turn. That end is not
+        included; what the template writes after it is.
         """
         return self._more(observations, tools, plain=self.tool_syntax.plain)
 
     def _more(self, observations: Prompt, tools: tuple[ToolSpec, ...], *, plain: bool) -> Ids:
-        """What follows the end of a marked assistant's turn, whatever the template makes of it."""
+        """What the template writes after an assistant's turn, which a mark inside it helps find."""
         mark = f"m{secrets.token_hex(8)}"  # no tool can know it
         said = ChatMessage("assistant", mark)
         if plain:
@@ -209,7 +209,7 @@ def _special_strings(tokenizer: Any) -> re.Pattern[str]:
 
 
 class ByTemplate:
-    """What an engine answers when it is asked for ids: those of its model's chat template."""
+    """Mixin for token engines: ids by their model's chat template."""
 
     _chat: Chat
 

@@ -34,7 +34,7 @@ from tacit.types import Episode, Task
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
 """Sends weights to vLLM; a ring, so found by name."""
 CLUSTER = "tacit.cluster.open_cluster:open_cluster"
-"""Has episodes played by other processes; a ring, so found by name."""
+"""Lets other processes play episodes; a ring, so found by name."""
 NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
     "and the choice to speak is not trained"
@@ -42,9 +42,9 @@ NEVER_CHARGED = (
 
 
 class Elsewhere(Protocol):
-    """Other processes that play episodes, with engines of their own and the weights they are sent.
+    """Worker processes that play episodes, with their own engines and the weights they are sent.
 
-    The engines that it gives stand for those: they are seated here, and generate nothing here.
+    The engines it returns are stand-ins: agents refer to them, but they generate nothing here.
     """
 
     gradients: Gradients | None
@@ -57,7 +57,7 @@ class Elsewhere(Protocol):
     async def play(self, roster: Roster, job: Job) -> Episode: ...
 
     def times(self) -> dict[str, float]:
-        """What was lost and recovered since the last call, for `timing.jsonl`."""
+        """Workers lost and recovered since the last call, for `timing.jsonl`."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Assembly:
     engines: dict[str, Engine]
     """Frozen engines by model, also for the teams that a run is compared with."""
     elsewhere: Elsewhere | None = None
-    """Who plays the episodes, if not this process."""
+    """Plays the episodes, if this process does not."""
     train_tasks: list[Task] = field(default_factory=list)
     """This field and those below are set only for training."""
     test_tasks: list[Task] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Assembly:
         )
 
     def _overlong(self, episode: Episode) -> float:
-        """DAPO's shaping, by the trained agents' worst message."""
+        """DAPO's overlong penalty of the trained agents' longest message, relative to its cap."""
         caps = {a.name: a.config.max_tokens for a in self.roster.agents if a.config.trained}
         penalties = (
             overlong_penalty(c.usage.generated, caps[c.agent], self.config.reward.overlong)
@@ -128,7 +128,7 @@ def _parts(config: Config) -> dict[str, Callable[[Episode], float]]:
 
 
 def check_training(config: Config) -> TeamConfig:
-    """Refuse whatever can be refused before a model loads."""
+    """Refuse every mistake that can be detected before a model loads."""
     if config.team is None:
         raise ConfigError("nothing to train: the config has no `team:`")
     if config.train_tasks is None:
@@ -150,7 +150,7 @@ def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:
     if agent.top_p != 1.0 or agent.top_k != 0:
         raise ConfigError(
             f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
-            "since anything else biases the ratio the loss is made of"
+            "since anything else biases the ratio in the loss"
         )
     if model.dtype == "float16":
         raise ConfigError(

@@ -15,14 +15,14 @@ from tacit.learn.score import score
 from tacit.learn.update import Updated
 
 BASE_LOSS_ROWS = 16
-"""Messages per step whose loss under the frozen base is measured, which reveals private codes."""
+"""Messages per step whose loss under the frozen base is measured; it rises with private codes."""
 
 
 @dataclass(slots=True, eq=False)
 class Learners:
     assembly: Assembly
     playing: asyncio.Lock
-    """Held while a step is played, which goes on with the weights that it began with."""
+    """Held while a step is played, so that it ends with the weights it began with."""
     apart: bool = False
     """True if the update runs in a thread, so that episodes are played meanwhile."""
 

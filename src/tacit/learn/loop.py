@@ -45,9 +45,9 @@ from tacit.types import Episode, Task
 
 NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
 EMPTY = "the trained agents' messages have become empty"
-"""Beginnings of the reasons to stop that a changed setting can lift."""
+"""Reasons to stop (or how they begin) that no longer hold if a setting changes."""
 OVER_BUDGET = 1.1
-"""A checkpoint counts as within its budget up to this multiple of it."""
+"""A checkpoint may exceed a budget by this factor and still count as within it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,9 +57,9 @@ class Trainer:
     on_step: Callable[[dict[str, float]], None] = lambda numbers: None
     on_note: Callable[[str], None] = lambda sentence: None
     pause: Callable[[], bool] = lambda: False
-    """Asked before each step: True saves and stops, and the same command resumes."""
+    """Called before each step: True saves and stops, and the same command resumes."""
     enough: Callable[[], str | None] = lambda: None
-    """Asked before each step: a reason ends the training here, with an evaluation."""
+    """Called before each step: a reason ends the training here, with an evaluation."""
     cap: Cap = NO_CAP
     """Spending limit, checked before each step, and before each episode outside of steps."""
     start: Weights | None = None
@@ -130,7 +130,7 @@ class Trainer:
         return self.state
 
     def _shortened(self) -> bool:
-        """True if a stopped run is to end with the steps it has: the last is not evaluated yet."""
+        """True if all steps are done but the last is not evaluated: train.steps was lowered."""
         last = self.run.path / "evals" / f"eval-{self.state.step:06d}.json"
         return self.state.step == self.config.train.steps and not last.exists()
 
@@ -242,13 +242,13 @@ class Trainer:
             self.on_note(f"stopped: {self.state.stopped}")
 
     async def probe(self) -> list[Episode]:
-        """Refuse a budget that the team could not learn to keep; returns the episodes played."""
+        """Refuse a budget that the team cannot learn to meet; returns the episodes played."""
         if not self.state.duals:
             return []
         return await self.player.probe(self.assembly.train_tasks, self.cap)
 
     async def _evaluate_or_owe(self) -> None:
-        """Evaluate the last step; if interrupted, save that the evaluation is still missing."""
+        """Evaluate the last step; if interrupted, the saved state says that this is still due."""
         self.state.owed = True
         self.rollouts.drop()
         with self._saved():

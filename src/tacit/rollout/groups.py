@@ -15,12 +15,12 @@ from tacit.team.setting import Setting
 from tacit.types import Choice, Episode, Task
 
 PROBED = 16
-"""Tasks played to find out what a team costs in silence."""
+"""Tasks played to measure what a team costs when its helpers are silent."""
 
 
 @dataclass(slots=True)
 class Player:
-    """Plays groups. Keeps the silent arm of each task if it would be the same every time."""
+    """Plays groups. Keeps each task's silent arm if it would be the same in every step."""
 
     roster: Roster
     grader: Grader
@@ -81,7 +81,7 @@ class Player:
         return whole
 
     async def probe(self, tasks: Sequence[Task], cap: Cap) -> list[Episode]:
-        """Play some tasks in silence, and refuse a budget that is exceeded even then."""
+        """Play some tasks with silent helpers, and refuse a budget that is exceeded even then."""
         if not self.choosing:
             return []
         silent = await self._play_all([self._quiet(task, 0, 0) for task in tasks[:PROBED]], cap)
