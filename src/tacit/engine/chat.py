@@ -17,10 +17,10 @@ from tacit.engine.tool_syntax import (
     PROBE,
     PROBED,
     ToolSyntax,
+    describe_tools,
     find_syntax,
-    observed_plainly,
+    plain_results,
     template_tools,
-    told_plainly,
 )
 from tacit.errors import EngineError
 from tacit.types import ChatMessage, Ids, Prompt, Stop, ToolCall, ToolSpec
@@ -44,7 +44,7 @@ class Chat:
     def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         """The prompt's ids, up to where the answer begins."""
         if tools and self.tool_syntax.plain:
-            messages, tools = told_plainly(messages, tools), ()
+            messages, tools = describe_tools(messages, tools), ()
         return self.render(messages, tools, add_generation_prompt=True)
 
     def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
@@ -60,7 +60,7 @@ class Chat:
         mark = f"m{secrets.token_hex(8)}"  # no tool can know it
         said = ChatMessage("assistant", mark)
         if plain:
-            observations, tools = (observed_plainly(observations),), ()
+            observations, tools = (plain_results(observations),), ()
         else:
             ids = [call.id for one in observations for call in one.tool_calls]
             said = ChatMessage("assistant", "", tuple(ToolCall(mark, "{}", id) for id in ids))

@@ -106,7 +106,7 @@ def find_syntax(render: Callable[..., str], own: Reader | None = None) -> ToolSy
     return PLAIN
 
 
-def told_plainly(messages: Prompt, tools: Iterable[ToolSpec]) -> Prompt:
+def describe_tools(messages: Prompt, tools: Iterable[ToolSpec]) -> Prompt:
     """The prompt with the tools described in our plain form, at the end of its first message."""
     listed = [
         f"- {tool.name}: {tool.description} Arguments: {json.dumps(tool.parameters)}"
@@ -123,7 +123,7 @@ def told_plainly(messages: Prompt, tools: Iterable[ToolSpec]) -> Prompt:
     return (ChatMessage(first.role, f"{first.content}\n\n{told}".strip()), *rest)
 
 
-def observed_plainly(observations: Iterable[ChatMessage]) -> ChatMessage:
+def plain_results(observations: Iterable[ChatMessage]) -> ChatMessage:
     """Tool results as the user's next message, in our plain form."""
     quoted = [
         f'<observation from="{_label(one)}">\n{one.content}\n</observation>' for one in observations

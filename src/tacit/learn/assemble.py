@@ -14,7 +14,7 @@ from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.engine.chat import chat_of
 from tacit.engine.factory import open_engine
 from tacit.engine.fitness import check_chat
-from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.gc_freeze import gc_frozen
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
@@ -223,7 +223,7 @@ async def open_assembly(
             if role not in given
         }
         roster = build_roster(team, by_role | dict(given))
-        with undisturbed():
+        with gc_frozen():
             yield Assembly(
                 config=config,
                 team=team,

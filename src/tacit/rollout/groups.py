@@ -7,7 +7,7 @@ from tacit.config import Config, TeamConfig
 from tacit.economy.group import Group
 from tacit.errors import ConfigError, RunError
 from tacit.grading import Grader
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.silence import Silence
 from tacit.team.roster import Roster, find_topology, may_be_silent
@@ -53,14 +53,15 @@ class Player:
         shared = self.silence.pairs or (plays and not deterministic)
         once = set(roles) if shared else self.fixed
         agents = tuple(
-            replace(a, engine=Once(a.engine)) if a.role in once else a for a in self.roster.agents
+            replace(a, engine=DedupedEngine(a.engine)) if a.role in once else a
+            for a in self.roster.agents
         )
         self.roster = replace(self.roster, agents=agents)
 
     async def play(self, tasks: Sequence[Task], step: int, cap: Cap = NO_CAP) -> list[Group]:
         """`train.group` episodes of each task and its silent arm, without failed episodes."""
         for agent in self.roster.agents:
-            if isinstance(agent.engine, Once):
+            if isinstance(agent.engine, DedupedEngine):
                 agent.engine.forget()
         jobs = [job for task in tasks for job in self._jobs(task, step)]
         episodes = await self._play_all(jobs, cap)

@@ -37,7 +37,7 @@ LOCK = ".lock"
 HISTORY = "started.jsonl"
 LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}
 """Files that a run may leave if it is refused or killed before it writes its config."""
-MANNERS = {
+MODEL_MAY_CHANGE = {
     "concurrency",
     "requests_per_minute",
     "tokens_per_minute",
@@ -52,7 +52,7 @@ SHARED = {"name", "seed", "tasks", "models", "mcp", "prices", "spend_cap", "judg
 SHARED |= {"team", "teams", "search", "audit"}
 LEARNING = Config.model_fields.keys() - SHARED - {"evaluation", "train", "cluster"}
 """Sections that only training uses, besides `train`."""
-EXTENDING = {
+TRAIN_MAY_CHANGE = {
     "steps",
     "patience",
     "dead_steps",
@@ -137,11 +137,13 @@ class RunFolder:
         kept = ["seed", "tasks", "judge", "mcp", *(["team"] if before.team else [])]
         tree: dict[str, Any] = {
             "teams": {name: team for name, team in whole["teams"].items() if name in played},
-            "models": {n: m.model_dump(mode="json", exclude=MANNERS) for n, m in models.items()},
+            "models": {
+                n: m.model_dump(mode="json", exclude=MODEL_MAY_CHANGE) for n, m in models.items()
+            },
         }
         if self.trains:
             kept += [*LEARNING, *(["prices"] if config.reward.shape == "priced" else [])]
-            tree["train"] = config.train.model_dump(mode="json", exclude=EXTENDING)
+            tree["train"] = config.train.model_dump(mode="json", exclude=TRAIN_MAY_CHANGE)
             tree["evaluation"] = {"samples": config.evaluation.samples}
             tree["cluster"] = {"staleness": config.cluster.staleness}
         return tree | {name: whole[name] for name in kept}

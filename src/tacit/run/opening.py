@@ -8,7 +8,7 @@ from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import Price, PriceTable, load_prices
 from tacit.engine.base import Account, Engine
 from tacit.engine.factory import open_engine
-from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.gc_freeze import gc_frozen
 from tacit.errors import ConfigError
 from tacit.grading import JUDGE, Grader, find_grader, grade
 from tacit.registry import lookup
@@ -188,7 +188,7 @@ async def open_engines(
     try:
         for name in config.models_used(teams.values()):
             engines[name] = open_engine(name, config.model_named(name), account)
-        with undisturbed():
+        with gc_frozen():
             yield engines
     finally:
         for engine in engines.values():
