@@ -581,8 +581,8 @@ def test_a_checkpoint_keeps_to_its_budgets_unless_prices_are_fixed(
     control: str, within: bool, tokens: float, turns: float
 ) -> None:
     config = parse_config({"budget": {"control": control, "tokens": 400, "turns": 2.5}})
-    trainer: Any = SimpleNamespace(made=SimpleNamespace(config=config))
+    trainer: Any = SimpleNamespace(config=config)
     assert Trainer._within(trainer, tokens, turns) is within
     assert Trainer._within(trainer, 420.0, 2.7)
-    trainer.made.config = parse_config({"budget": {"control": control}})
+    trainer.config = parse_config({"budget": {"control": control}})
     assert Trainer._within(trainer, tokens, turns)

@@ -1,4 +1,4 @@
-"""An agent at work: builds its prompt, calls its model and tools, and says what came of it."""
+"""One agent in one episode: builds its prompts, calls its model and tools, records the calls."""
 
 import asyncio
 import itertools
@@ -47,7 +47,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An agent at work in one episode."""
+    """One agent in one episode."""
 
     agent: Agent
     team: "Team"
@@ -159,21 +159,21 @@ class Seat:
         )
 
     def _instead(self, part: str, final: bool) -> Message | None:
-        """What stands in the place of a message that is left out; None if it must be asked for.
+        """The message to use for one that is left out; None if the agent must be asked after all.
 
-        A helper is silent. Of an agent that answers, its last answer stands; without one it is
-        silent too, unless the whole team's answer is asked of it, or the others' answers agree.
+        A helper is silent. An answering agent repeats its last answer; without one it is silent
+        too, unless its message is the team's final answer, or all other answers agree.
         """
         answers = BRANCH.get().answers
         answer = answers.get(self.agent.name)
         if part not in HELPING_PARTS and not answer and self.team.over:
-            answer = next(iter(answers.values()))  # which is everybody's
+            answer = next(iter(answers.values()))  # the same for all
         if part not in HELPING_PARTS and (answer or final):
             return answer
         return Message(self.agent.name, silent=True)
 
     def _read(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages without those that are kept from this agent."""
+        """The messages without those that this agent may not read."""
         kept = {cut.agent for cut in self.team.without if cut.reader and self._is(cut.reader)}
         if not kept:
             return messages
@@ -222,7 +222,7 @@ class Seat:
         return 0 if left and self.team.setting.guard.withholds_tools(self.name) else left
 
     async def _go_on(self, request: Request, call: Call, tools: Mapping[str, Tool]) -> Request:
-        """Run the tools that a call asks for, and append what they say to its ids."""
+        """Run the tools that a call asks for, and append their results to the request."""
         agent, branch, box = self.agent, BRANCH.get(), self.agent.toolbox
         assert box is not None
         task, timeout = shown(self.team.task), agent.config.tool_timeout
@@ -259,7 +259,7 @@ class Seat:
         alone: Prompt,
         bare: Prompt,
     ) -> PromptTooLong:
-        """The error that says what made a prompt too long: question, view, or what the team said.
+        """The error that names what made a prompt too long: the question, the view, or the talk.
 
         `alone` is the prompt with only the task's question and the agent's view, `bare` that
         without the view. A shorter prompt is taken to fit if the limit is not known.
@@ -362,11 +362,11 @@ def _observed(request: Request, done: Completion, before: Call | None) -> int:
 def _heard(
     rule: SilenceRule | None, done: Completion, text: str, allowed: bool
 ) -> tuple[bool, str | None]:
-    """Whether a message is silence, and the text that other agents see; None is nothing.
+    """Whether a message is silence, and the text that other agents see, if any.
 
     If ids are known they alone decide: the marker's ids, then an end. The marker spelled in other
-    tokens is not counted in π(silence), so it counts as speech; but no agent is shown a marker,
-    alone or at the end of a message.
+    tokens is not part of π(silence), so it counts as speech; but other agents are never shown a
+    marker, alone or at the end of a message.
     """
     if not allowed:
         return False, text
