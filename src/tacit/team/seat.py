@@ -85,29 +85,18 @@ class Seat:
         allowed = silent and agent.may_be_silent
         part = part or agent.part
         number = BRANCH.get().number(agent.name)
-        unasked = self._left_out(round) or self.team.over
-        if unasked and (instead := self._instead(part, final)):
+        if (self._left_out(round) or self.team.over) and (instead := self._instead(part, final)):
             return instead
-        prompt = partial(
-            build,
-            part,
-            agent=agent.name,
-            instruction=self.team.task.instruction if instruction is None else instruction,
-            form=agent.form,
-            system=agent.config.system,
-            may_be_silent=allowed,
-        )
+        prompt = self._prompt(part, instruction, may_be_silent=allowed)
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         shown = quoted.pop("view", None)
-        searched = "lookup" in agent.config.tools  # ours, not another that is called so
-        view = SEARCHED if self.view and searched else self.view
-        private = {"view": shown or _messages(view or None)}
+        private = {"view": shown or _messages(SEARCHED if self._searches else self.view or None)}
         messages = prompt(question, quoted | private)
         answers = final or part not in HELPING_PARTS
         if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
             return self._instead(part, final) or Message(agent.name, silent=True)
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
-        if view == SEARCHED and not tools and not shown:
+        if self._searches and not tools and not shown:
             private = {"view": _messages(f"{SEARCHED}\n{OUT_OF_CALLS}")}
             messages = prompt(question, quoted | private)
         turn = _Turn(
@@ -121,8 +110,8 @@ class Seat:
         try:
             said = await self._say(turn, messages, tools)
         except PromptTooLong as error:
-            asked_alone = partial(prompt, self.team.task.question)
-            raise self._blame(error, messages, asked_alone(private), asked_alone({})) from None
+            bare = [prompt(self.team.task.question, shorter) for shorter in (private, {})]
+            raise self._blame(error, messages, *bare) from None
         if part not in HELPING_PARTS:
             BRANCH.get().answers[agent.name] = said
         return said
@@ -215,6 +204,25 @@ class Seat:
             if not request.may_call:
                 request = replace(request, on_text=None if turn.may_be_silent else asked.on_text)
         raise AssertionError("calls are bounded")
+
+    def _prompt(
+        self, part: str, instruction: str | None, *, may_be_silent: bool
+    ) -> Callable[..., Prompt]:
+        """Builds this agent's prompts from a question and what is quoted beside it."""
+        return partial(
+            build,
+            part,
+            agent=self.agent.name,
+            instruction=self.team.task.instruction if instruction is None else instruction,
+            form=self.agent.form,
+            system=self.agent.config.system,
+            may_be_silent=may_be_silent,
+        )
+
+    @property
+    def _searches(self) -> bool:
+        """True if the agent searches its view with our `lookup`, not another tool of that name."""
+        return bool(self.view) and "lookup" in self.agent.config.tools
 
     @property
     def _calls_left(self) -> int:
