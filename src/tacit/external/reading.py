@@ -8,8 +8,8 @@ only where they do not overlap.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class Recording:
     """Requests in which no model speaks: lists of models, embeddings, files."""
     apart: int
     """Calls that could not be told apart by episode, and are in none."""
+    done: frozenset[str]
+    """Tasks that need not be run again: with a grade, or which nobody can grade."""
     notes: tuple[str, ...]
     """What is missing and how to send it, in sentences."""
 
@@ -132,7 +134,10 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
     named, apart = _by_episode(good, pause)
     speaking = [record for record in good if speaks(record)]
     agents = Agents(speaking)
-    outcomes = _outcomes(path)
+    broken = {record.episode for record in calls if record.failed and record.path in GENERATING}
+    outcomes = _outcomes(path, broken)
+    done = {one["task"] for one in outcomes.values() if one["grade"] or not one["error"]}
+    lost = {one["task"]: one["error"] for one in outcomes.values() if one["task"] not in done}
     episodes = tuple(
         episode_of(name, named.get(name, ()), agents, outcomes.get(name, {}))
         for name in dict.fromkeys((*named, *outcomes))
@@ -146,7 +151,8 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
         failed=failed,
         others=len(good) - len(speaking),
         apart=apart,
-        notes=tuple(_notes(speaking, agents, failed, apart)),
+        done=frozenset(done),
+        notes=(*_notes(speaking, agents, failed, apart), *_lost(lost)),
     )
 
 
@@ -274,10 +280,26 @@ def _chain(records: Sequence[Record], costs: Sequence[float]) -> tuple[list[floa
     return sums, max(sums, default=0.0)
 
 
-def _outcomes(path: Path) -> dict[str, dict[str, Any]]:
-    """Episode → what the program returned, the last time it was run."""
+def _outcomes(path: Path, broken: Collection[str | None]) -> dict[str, dict[str, Any]]:
+    """Episode → what the program returned, the last time it was run.
+
+    A program that broke by itself, with no call in the episode that failed, was wrong: without an
+    agent it would count as wrong too, and must not seem to be worse for that.
+    """
+    wrong = {"grade": asdict(Grade(reward=0.0, right=False))}
     lines = (json.loads(line) for line in read_lines(path / OUTCOMES))
-    return {line["episode"]: line for line in lines}
+    return {
+        line["episode"]: line | (wrong if line["broke"] and line["episode"] not in broken else {})
+        for line in lines
+    }
+
+
+def _lost(lost: Mapping[str, str]) -> Iterable[str]:
+    if lost:
+        yield (
+            f"not recorded to the end: {len(lost)} of the tasks, which `tacit record` with the "
+            f"same options runs again; the first: {next(iter(lost.values()))}"
+        )
 
 
 def _notes(speaking: Sequence[Record], agents: Agents, failed: int, apart: int) -> Iterable[str]:
