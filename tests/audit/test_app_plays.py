@@ -30,13 +30,15 @@ STATE: dict[str, Any] = {}
 
 
 def asked(base_url: str, system: str, *heard: str) -> str:
+    named = STATE.get("named", "") if "planner" in system else ""
     messages = [
         {"role": "system", "content": system},
         {"role": "user", "content": "\n".join(filter(None, heard))},
     ]
     body = {"model": "m", "messages": messages}
+    headers = SHOWN | ({"x-tacit-role": named} if named else {})
     reply = httpx2.post(
-        f"{base_url}/chat/completions", json=body, headers=SHOWN, timeout=60.0, verify=False
+        f"{base_url}/chat/completions", json=body, headers=headers, timeout=60.0, verify=False
     )
     return str(reply.raise_for_status().json()["choices"][0]["message"]["content"] or "")
 
@@ -134,6 +136,14 @@ async def test_an_agent_is_known_again_although_its_prompt_holds_the_date(
     await record(tmp_path, server.url)
     STATE["date"] = "Today is 2026-11-18."
     assert worth(await audit(tmp_path)) == {"planner": 1.0, "cheerleader": 0.0}
+
+
+@pytest.mark.parametrize("named", ["../../../planner", "Q/A", "p" * 300])
+async def test_an_agent_may_have_any_name(tmp_path: Path, server: ModelServer, named: str) -> None:
+    STATE["named"] = named
+    await record(tmp_path, server.url)
+    assert worth(await audit(tmp_path)) == {named: 1.0, "cheerleader": 0.0}
+    assert len(list((tmp_path / "rec" / "episodes").glob("without *.jsonl"))) == 2
 
 
 async def test_a_play_that_never_met_the_agent_is_none_without_it(

@@ -79,7 +79,7 @@ class AppPlayer:
         if not without:
             return [_free(self.recorded[task.id], task) for task in tasks]
         (cut,) = without
-        name = f"{name} {self._how()}"
+        name = f"{name.replace('/', '-')[:80]} {self._how(name)}"  # agents may have any name
         self.run.mend(f"episodes/{name}.jsonl")
         have = {one.task_id: one for one in self.run.episodes(name) if one.grade}
         heard = self.listen(name, len(tasks))
@@ -115,10 +115,10 @@ class AppPlayer:
 
         return await once(self.run, f"{task.id} {call} {times} {self._how()}", play)
 
-    def _how(self) -> str:
+    def _how(self, what: str = "") -> str:
         """A digest of how the app is run, so that other runs of it are not taken for these."""
         names = sorted(one.task_id for one in self.recorded.values())
-        how = json.dumps([self.options.program, self.options.instead, self.options.to, names])
+        how = json.dumps([what, self.options.program, self.options.instead, self.options.to, names])
         return hashlib.blake2b(how.encode(), digest_size=4).hexdigest()
 
     async def _run(self, change: Change | Mute, task: Task) -> Episode:

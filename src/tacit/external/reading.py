@@ -131,8 +131,9 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
     pause = about(path)["pause"] if pause is None else pause
     calls = sorted(read_calls(path), key=lambda record: (record.start, record.end))
     good = [record for record in calls if not record.failed]
-    named, apart = _by_episode(good, pause)
+    named, apart = _by_episode(calls, pause)
     speaking = [record for record in good if speaks(record)]
+    others = [record for record in good if not speaks(record)]
     agents = Agents(speaking)
     broken = {record.episode for record in calls if record.failed and record.path in GENERATING}
     outcomes = _outcomes(path, broken)
@@ -149,10 +150,10 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
         records=named,
         agents=agents,
         failed=failed,
-        others=len(good) - len(speaking),
+        others=len(others),
         apart=apart,
         done=frozenset(done),
-        notes=(*_notes(speaking, agents, failed, apart), *_lost(lost)),
+        notes=(*_notes(speaking, others, agents, failed, apart), *_lost(lost)),
     )
 
 
@@ -172,18 +173,20 @@ def speaks(record: Record) -> bool:
 
 
 def _by_episode(records: Sequence[Record], pause: float) -> tuple[dict[str, Any], int]:
-    """Episode → its records; and how many speaking ones could not be told apart."""
+    """Episode → its good records; and how many speaking ones could not be told apart."""
     groups: dict[str, list[Record]] = {}
     nameless: list[list[Record]] = []
     end = float("-inf")
     for record in records:
-        if record.episode is not None:
-            groups.setdefault(record.episode, []).append(record)
-            continue
-        if record.start - end > pause:
-            nameless.append([])
-        nameless[-1].append(record)
-        end = max(end, record.end)
+        if record.episode is None:
+            if record.start - end > pause:
+                nameless.append([])
+            end = max(end, record.end)  # who waits for a call that fails is not quiet
+        if not record.failed:
+            group = (
+                nameless[-1] if record.episode is None else groups.setdefault(record.episode, [])
+            )
+            group.append(record)
     apart, number = 0, 0
     for group in nameless:
         speaking = [record for record in group if speaks(record)]
@@ -302,13 +305,19 @@ def _lost(lost: Mapping[str, str]) -> Iterable[str]:
         )
 
 
-def _notes(speaking: Sequence[Record], agents: Agents, failed: int, apart: int) -> Iterable[str]:
+def _notes(
+    speaking: Sequence[Record],
+    others: Sequence[Record],
+    agents: Agents,
+    failed: int,
+    apart: int,
+) -> Iterable[str]:
     if failed:
         yield f"{_count(failed, 'call')} failed and {'is' if failed == 1 else 'are'} left out"
     if apart:
         yield (
-            f"{_count(apart, 'call')} came at the same time as others and named no episode, so "
-            "nobody knows which belong together: give each run of the app a base URL of its own, "
+            f"{_count(apart, 'call')} named no episode, and some of them overlap, so nobody knows "
+            "which belong together: give each run of the app a base URL of its own, "
             "http://HOST:PORT/RUN/v1, or send the header `x-tacit-episode: RUN`, or the API key "
             "`tacit/RUN:KEY`"
         )
@@ -318,6 +327,9 @@ def _notes(speaking: Sequence[Record], agents: Agents, failed: int, apart: int) 
             "if the app sends "
             '`"stream_options": {"include_usage": true}`'
         )
+    if others and not speaking:
+        paths = ", ".join(f"`{path}`" for path in dict.fromkeys(one.path for one in others))
+        yield f"no agent was heard: they are read from {', '.join(GENERATING)}, not from {paths}"
     names = Counter(agents.name(record) for record in speaking)
     if len(names) > MANY_AGENTS and 2 * len(names) > len(speaking):
         yield (
