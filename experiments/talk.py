@@ -20,12 +20,13 @@ from experiments.records import (
     Records,
     auc,
     difference,
+    on_shared,
 )
 from experiments.tables import WORTH, Names, interval, percent, points, table
 from tacit.evaluation.statistics import Estimate
 from tacit.run.folder import ALONE, REWORDED, SPEAKING, WITHOUT
 
-TRAINED = "trained"
+TRAINED, NO_TOOL = "trained", ", without the tool"
 RULES = FOLDER / "rules"
 ORACLE = "told the missing sentence"
 
@@ -173,6 +174,40 @@ def holders_table(records: Records, names: Names) -> str:
                     rows.append((label, str(seed), known, *spoke, _mean(chose.spoke)))
     head = (
         "team", "seed", "AUC", "spoke, title named %", "second hop %", "not needed %", "all %",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def tools_table(records: Records, names: Names) -> str:
+    """Whether a tool was called where that made the answer right: beside the same team without."""
+    rows = []
+    for name in names:
+        for seed, run in records.runs[name].items():
+            one = Records({name: {seed: run}})
+            for played, without in ((e, f"{e}{NO_TOOL}") for e in run["evaluations"]):
+                if without not in run["evaluations"]:
+                    continue
+                team, other = on_shared(one.get(name, played), one.get(name, without))
+                calls = sum(team.column(f"calls.{kind}.calls")[0] for kind in team.helpers)
+                plain = sum(other.column(f"calls.{kind}.calls")[0] for kind in other.helpers)
+                asked = calls > plain
+                gained = team.right_ST[0] > other.right_ST[0]
+                known = auc(asked[gained] * 1.0, asked[~gained] * 1.0) if gained.any() else 0.5
+                rows.append(
+                    (
+                        played,
+                        str(seed),
+                        points(difference(other, team)),
+                        _mean(asked),
+                        _mean(asked[gained]),
+                        _mean(asked[~gained]),
+                        f"{known:.2f}".lstrip("0"),
+                        f"{team.mean('observed'):.1f}",
+                    )
+                )
+    head = (
+        "team", "seed", "over the same without the tool", "called %", "where it made right %",
+        "elsewhere %", "AUC", "tokens observed",
     )  # fmt: skip
     return table(head, rows)
 

@@ -158,3 +158,19 @@ def test_a_tester_is_judged_by_the_tests_that_fail(tmp_path: Path) -> None:
     row = dict(zip(head, one, strict=True))
     assert row["seed"] == "0, silent from π .50 (mbpp_plus)"
     assert row["silent, not needed : needed %"] == "50.0 : 50.0" and row["AUC"] == ".62"
+
+
+def test_a_tool_is_judged_where_it_made_the_answer_right(tmp_path: Path) -> None:
+    """Called on the first two of four, right by it on the first."""
+    said = {"generated": 9, "read": 9, "calls": [2, 2, 1, 1] * 25, "silent": 0, "cut": 0}
+    calls = {"hinter/hinter": {**said, "observed": [8, 8, 0, 0] * 25}}
+    records = record(
+        tmp_path,
+        "tool",
+        **{
+            "trained": play("1100", None, calls=calls),
+            "trained, without the tool": play("0100", [0] * 100),
+        },
+    )
+    _, _, row = cells(talk.tools_table(records, ["tool"]))
+    assert row[2].startswith("+25.0 [") and row[3:] == ["50.0", "100.0", "33.3", ".83", "4.0"]
