@@ -24,7 +24,7 @@ from experiments.records import (
 )
 from experiments.tables import WORTH, Names, interval, percent, points, table
 from tacit.evaluation.statistics import Estimate
-from tacit.run.folder import ALONE, REWORDED, SPEAKING, WITHOUT
+from tacit.run.folder import ALONE, REWORDED, SPEAKING, VARIANTS, WITHOUT
 
 TRAINED, NO_TOOL = "trained", ", without the tool"
 RULES = FOLDER / "rules"
@@ -61,9 +61,9 @@ def talk_table(records: Records, names: Names) -> str:
 
 
 def _evaluations(records: Records, name: str) -> list[str]:
-    """Those that were also played with everybody made to speak."""
+    """Those that were also played with everybody made to speak, but for training's own."""
     found = dict.fromkeys(one for run in records.runs[name].values() for one in run["evaluations"])
-    return [one for one in found if one + SPEAKING in found]
+    return [one for one in found if one + SPEAKING in found and not one.startswith("eval-")]
 
 
 def _seed(number: int, run: Any, played: str) -> str:
@@ -160,7 +160,10 @@ def holders_table(records: Records, names: Names) -> str:
     for name in names:
         for seed, run in records.runs[name].items():
             for evaluation, one in run["evaluations"].items():
-                if "named" not in one or evaluation.endswith((SPEAKING, REWORDED)):
+                chose_free = {"named", "choices"} <= one.keys() and not evaluation.endswith(
+                    VARIANTS
+                )
+                if evaluation.startswith("eval-") or not chose_free:
                     continue
                 again = any(choice.endswith("round 1") for choice in one["choices"])
                 for rounds, when in ((1, "before the question"), (None, "after")):
@@ -244,7 +247,7 @@ def gained(records: Records, name: str, team: Measured) -> Estimate | None:
     """The share of what the oracle gains over the Actor alone."""
     untrained = f"{_set(name)}-untrained"
     alone, told = (records.measured(untrained, one) for one in ("alone", ORACLE))
-    if not alone or not told:
+    if not alone or not told or team.tasks != alone.tasks:
         return None
     rows = [team.right_ST, *(one.only(team.ids).right_ST for one in (alone, told))]
     return over_draws(lambda mine, none, all_of: (mine - none) / (all_of - none), rows)

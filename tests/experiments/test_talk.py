@@ -35,6 +35,8 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
         "trained made to speak": play("1111", [0] * 100),
         "trained without helpers": play("1100", None),
         "trained reworded": play("1110", quiet),
+        "eval-000000": {**play("0000", quiet, log_silence=log_p), "tasks": "t/train"},
+        "eval-000000 made to speak": {**play("0000", [0] * 100), "tasks": "t/train"},
     }
     untrained = {"alone": play("1100"), "told the missing sentence": play("1111")}
     for name, evaluations in (("split-s0", trained), ("split-untrained-s0", untrained)):
@@ -116,13 +118,14 @@ def paragraphs(right: str, reward: list[float], **more: Any) -> Any:
 
 def test_several_holders_have_a_row_and_one_for_f1(tmp_path: Path) -> None:
     """All but the second hop of the first task speak: 3 of 4, two of them needed in the end."""
+    alone = {k: v for k, v in paragraphs("00", [0.0, 0.0]).items() if k != "choices"}
     records = record(
         tmp_path,
         "split",
         **{
             "trained": paragraphs("10", [1.0, 0.4]),
             "trained made to speak": paragraphs("10", [1.0, 0.2]),
-            "trained without helpers": paragraphs("00", [0.0, 0.0]),
+            "trained without helpers": alone,
         },
     )
     head, _, right, worth, *_ = cells(talk.talk_table(records, ["split"]))
