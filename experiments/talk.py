@@ -126,6 +126,12 @@ class Chose(NamedTuple):
     def auc(self) -> float:
         return auc(self.odds[self.needed], self.odds[~self.needed])
 
+    @property
+    def shares(self) -> list[str]:
+        """Who spoke, of those with a title that the question names, a second hop, nothing, all."""
+        kinds = (self.named > 0, self.needed & (self.named < 1), ~self.needed)
+        return [*(_mean(self.spoke[kind]) for kind in kinds), _mean(self.spoke)]
+
 
 def _by_level(one: Columns) -> dict[str, str]:
     if "needed" not in one.get("level", ()):
@@ -155,8 +161,11 @@ def _choices(one: Columns, agent: str, rounds: int | None) -> tuple[Array, Array
 
 
 def holders_table(records: Records, names: Names) -> str:
-    """Who of several agents with paragraphs speaks, before and after a question of the asker's."""
-    rows = []
+    """Who of several agents with paragraphs speaks, before and after a question of the asker's.
+
+    Then what the rules of `overlap.py` would have done.
+    """
+    rows, sets = [], dict[str, Columns]()
     for name in names:
         for seed, run in records.runs[name].items():
             for evaluation, one in run["evaluations"].items():
@@ -165,16 +174,34 @@ def holders_table(records: Records, names: Names) -> str:
                 )
                 if evaluation.startswith("eval-") or not chose_free:
                     continue
+                sets.setdefault(one["tasks"].partition("/")[0], one)
                 again = any(choice.endswith("round 1") for choice in one["choices"])
                 for rounds, when in ((1, "before the question"), (None, "after")):
                     chose = Chose.of(one, rounds)
                     if chose is None or (rounds and not again):
                         continue
-                    kinds = (chose.named > 0, chose.needed & (chose.named < 1), ~chose.needed)
-                    spoke = [_mean(chose.spoke[kind]) for kind in kinds]
                     label = f"{evaluation}, {when}" if again else evaluation
-                    known = f"{chose.auc:.2f}".lstrip("0")
-                    rows.append((label, str(seed), known, *spoke, _mean(chose.spoke)))
+                    rows.append((label, str(seed), f"{chose.auc:.2f}".lstrip("0"), *chose.shares))
+    for tasks, one in sets.items():
+        for path in sorted(RULES.glob(f"{tasks.replace('_', '-')}-*.json")):
+            rule = json.loads(path.read_text(encoding="utf-8"))
+            silent = {}
+            for agent, flags in rule["speaks"].items():
+                quiet = {
+                    task: "10"[int(flag)] for task, flag in zip(rule["ids"], flags, strict=True)
+                }
+                text = "".join(quiet.get(task, "-") for task in one["ids"])
+                silent[f"{agent}, round 0"] = {"silent": text, "log_silence": 0.0}
+            if ruled := Chose.of({**one, "choices": silent}):
+                known = f"{rule['auc']:.2f}".lstrip("0")
+                rows.append(
+                    (
+                        f"the rule by {path.stem.rpartition('-')[2]}, {tasks}",
+                        "",
+                        known,
+                        *ruled.shares,
+                    )
+                )
     head = (
         "team", "seed", "AUC", "spoke, title named %", "second hop %", "not needed %", "all %",
     )  # fmt: skip

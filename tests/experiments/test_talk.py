@@ -116,8 +116,11 @@ def paragraphs(right: str, reward: list[float], **more: Any) -> Any:
     }  # fmt: skip
 
 
-def test_several_holders_have_a_row_and_one_for_f1(tmp_path: Path) -> None:
+def test_several_holders_have_a_row_and_one_for_f1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All but the second hop of the first task speak: 3 of 4, two of them needed in the end."""
+    monkeypatch.setattr(talk, "RULES", tmp_path)
     alone = {k: v for k, v in paragraphs("00", [0.0, 0.0]).items() if k != "choices"}
     records = record(
         tmp_path,
@@ -139,6 +142,13 @@ def test_several_holders_have_a_row_and_one_for_f1(tmp_path: Path) -> None:
         "trained, before the question", "0", ".25", "100.0", "0.0", "100.0", "75.0"
     ]  # fmt: skip
     assert after[2:] == [".50", "100.0", "100.0", "100.0", "100.0"]
+    speaks = {"holder 1": "10", "holder 2": "01"}
+    rule = {"ids": ["1", "2"], "speaks": speaks, "auc": 0.75}
+    (tmp_path / "split-hotpotqa-title.json").write_text(json.dumps(rule))
+    ruled = cells(talk.holders_table(records, ["split"]))[-1]
+    assert ruled == [
+        "the rule by title, split_hotpotqa", "", ".75", "100.0", "0.0", "50.0", "50.0"
+    ]  # fmt: skip
 
 
 def test_a_tester_is_judged_by_the_tests_that_fail(tmp_path: Path) -> None:
