@@ -103,13 +103,14 @@ class Toolbox:
         return observation(call, clipped(said, self.config.max_observation))
 
     async def _run(self, tools: Mapping[str, Tool], call: ToolCall, context: ToolContext) -> Any:
+        try:
+            arguments = json.loads(call.arguments or "{}", strict=False)
+        except ValueError as error:
+            said = "the arguments are" if call.name else "the call is"
+            raise ValueError(f"{said} not JSON: {error}") from None
         if call.name not in tools:
             named = f"there is no tool `{call.name}`" if call.name else "that is not a tool call"
             raise ValueError(f"{named}; {did_you_mean(call.name, tools)}")
-        try:
-            arguments = json.loads(call.arguments or "{}")
-        except ValueError as error:
-            raise ValueError(f"the arguments are not JSON: {error}") from None
         if not isinstance(arguments, dict):
             raise ValueError("the arguments must be a JSON object")
         tool = tools[call.name]
