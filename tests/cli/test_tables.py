@@ -30,7 +30,7 @@ from tacit.config import EvaluationConfig
 from tacit.evaluation.measure import Summary, summarise
 from tacit.evaluation.statistics import Estimate, paired
 from tacit.evaluation.talk import Choosing, Play, Talk
-from tacit.types import Call, Episode, Grade, Stop, Task, Usage
+from tacit.types import Call, Episode, Grade, Stop, Task, ToolCall, Usage
 
 TASK = Task(id="a", question="?", answer="1", grader="math")
 CALL = Call(
@@ -233,6 +233,14 @@ def test_what_a_model_says_is_never_markup(capsys: pytest.CaptureFixture[str]) -
     assert spoken == rf"actor (40 tokens)  {CALL.text}"
     assert silent == "actor (40 tokens)  silent"
     assert verdict == "wrong: read '[b]', reference '[/b]'"
+
+
+def test_no_text_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_call(replace(CALL, text="clear \x1b[2J\x9b2J \x07 \x7f"))
+    show_call(replace(CALL, text=" ", tool_calls=(ToolCall("\x1b]0;title\x07", "\x1b[A"),)))
+    said, called = capsys.readouterr().out.splitlines()
+    assert said == "actor (40 tokens)  clear \ufffd[2J\ufffd2J  \ufffd", "rich drops the bell"
+    assert called == "actor (40 tokens) calls tools  \ufffd]0;title(\ufffd[A)"
 
 
 def talk(**plays: Play) -> Talk:

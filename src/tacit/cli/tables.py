@@ -21,6 +21,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
 
 from tacit.errors import RunError
@@ -30,10 +31,19 @@ from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.evaluation.talk import Choosing, Play, Talk
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import INTRODUCTIONS
+from tacit.team.tools import CONTROL
 from tacit.types import Call, ChatMessage, Episode, Grade
 
-out = Console(markup=False, emoji=False, highlight=False)
-err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+class _Console(Console):
+    def render(self, *what: Any) -> Iterator[Segment]:
+        """Without the control characters of texts, which could clear the screen or hide what is."""
+        for one in super().render(*what):
+            yield one if one.control else one._replace(text=CONTROL.sub("\ufffd", one.text))
+
+
+out = _Console(markup=False, emoji=False, highlight=False)
+err = _Console(markup=False, emoji=False, highlight=False, stderr=True)
 """Both print text of users and models as it is; style comes with `style=` or `Text`."""
 
 

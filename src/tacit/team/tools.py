@@ -39,7 +39,8 @@ SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Stands in the prompt for a view that its agent can search."""
 SHOWN = ("visible", "prompt", "entry_point")
 """What tools are given of a task's data: as much as it takes to run its visible tests."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal may obey."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +173,7 @@ def clipped(text: str, longest: int) -> str:
         left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
         text = f"{text[:head]}{left_out}{text[len(text) - tail :]}"
     text = text.encode(errors="replace").decode()
-    return _CONTROL.sub("\ufffd", text.replace("\r", ""))
+    return CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 
 def words(error: BaseException) -> str:
