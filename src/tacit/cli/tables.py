@@ -208,9 +208,10 @@ def _auc(choice: Choosing) -> str:
 
 def _choosing(choice: Choosing) -> str:
     needed, idle = percent(choice.silent_needed), percent(choice.silent_idle)
+    by = " of speaking or not" if choice.by == "spoke" else ""
     return (
         f"silent in {needed} % of the calls in which an agent knew what others lacked, and in "
-        f"{idle} % of the rest (AUC {_auc(choice)}); "
+        f"{idle} % of the rest (AUC{by} {_auc(choice)}); "
         f"{percent(choice.precision)} % of what was said was needed, {percent(choice.recall)} % "
         "of what was needed was said"
     )

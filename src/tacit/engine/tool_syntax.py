@@ -21,6 +21,8 @@ PROBE = ToolSpec(
 )
 PROBED = ToolCall(PROBE.name, '{"word": "probed"}', "call00001")
 
+_JSON = json.JSONDecoder(strict=False)
+"""Models write code as it stands, with line breaks inside its quotes."""
 _TAGGED = re.compile(r"<\s?tool_call>(.*?)(?:<\s?/tool_call>|\Z)", re.S)
 _FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(?:</function>|\Z)", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.S)
@@ -57,7 +59,7 @@ def read_list(text: str) -> tuple[ToolCall, ...]:
     if not found:
         return ()
     try:
-        listed, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+        listed, _ = _JSON.raw_decode(rest.lstrip())
     except (ValueError, RecursionError):
         return _numbered([ToolCall("", rest.strip())])
     return _numbered(map(_from_tree, listed if isinstance(listed, list) else [listed]))
@@ -66,9 +68,7 @@ def read_list(text: str) -> tuple[ToolCall, ...]:
 def read_bare(text: str) -> tuple[ToolCall, ...]:
     """`{"name": …, "parameters": {…}}` and nothing before it: Llama 3."""
     try:
-        tree, _ = json.JSONDecoder().raw_decode(
-            text.lstrip().removeprefix("<|python_tag|>").lstrip()
-        )
+        tree, _ = _JSON.raw_decode(text.lstrip().removeprefix("<|python_tag|>").lstrip())
     except (ValueError, RecursionError):
         return ()
     call = _from_tree(tree)
@@ -184,7 +184,7 @@ def _numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
 
 def _from_json(text: str) -> ToolCall:
     try:
-        return _from_tree(json.loads(text))
+        return _from_tree(_JSON.decode(text))
     except (ValueError, RecursionError):
         return ToolCall("", text.strip())
 
@@ -201,7 +201,7 @@ def _from_tree(tree: Any) -> ToolCall:
 
 def _first_json(text: str) -> str:
     try:
-        _, end = json.JSONDecoder().raw_decode(text)
+        _, end = _JSON.raw_decode(text)
     except (ValueError, RecursionError):
         return text.strip()
     return text[:end]

@@ -391,15 +391,9 @@ def _at_most(tokens: int, asked: Answering) -> Answering:
 
 
 def _messages(said: Said) -> Sequence[Message]:
-    match said:
-        case None:
-            return ()
-        case Message():
-            return (said,)
-        case str():
-            return (Message("", said),)
-        case _:
-            return said
+    if isinstance(said, str):
+        said = Message("", said)
+    return (said,) if isinstance(said, Message) else said or ()
 
 
 async def _encoded(agent: Agent, messages: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
