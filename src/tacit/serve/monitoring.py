@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tacit.serve.admission import Admission
 from tacit.serve.backend import Answer
 from tacit.serve.http_error import HttpError
+from tacit.types import Call
 
 log = logging.getLogger(__name__)
 
@@ -70,13 +71,15 @@ class Metrics:
         for name, what in (("inside", "Under way or waiting"), ("waiting", "Accepted and waiting")):
             gauge(f"tacit_requests_{name}", what).set_function(partial(getattr, admission, name))
 
+    def heard(self, call: Call) -> None:
+        """Count a call as soon as it is over: it was paid for, whatever becomes of the answer."""
+        self._calls.labels(call.agent).inc()
+        self._silent.labels(call.agent).inc(call.silent)
+        for kind in ("prompt", "generated", "observed"):
+            self._tokens.labels(call.agent, call.model, kind).inc(getattr(call.usage, kind))
+
     def answered(self, answer: Answer) -> None:
         self._unhelped.inc(answer.unhelped)
-        for call in answer.calls:
-            self._calls.labels(call.agent).inc()
-            self._silent.labels(call.agent).inc(call.silent)
-            for kind in ("prompt", "generated", "observed"):
-                self._tokens.labels(call.agent, call.model, kind).inc(getattr(call.usage, kind))
         if answer.allowance:
             for (agent, reason), messages in answer.allowance.unasked.items():
                 self._unasked.labels(agent, reason).inc(messages)
