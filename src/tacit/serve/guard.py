@@ -21,7 +21,7 @@ from tacit.team.prompts import HELPING_PARTS
 from tacit.team.seat import LONG, Seat
 from tacit.team.setting import Guard, Prompt
 from tacit.team.team import Team
-from tacit.types import Call, Message, Task
+from tacit.types import Call, Message, Stop, Task
 
 REPEATED = 0.5
 """Talk repeats if this share of the newest messages' four-word sequences was said before."""
@@ -47,6 +47,8 @@ class BudgetGuard(Guard):
         self._listen = listen
         self._begun: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
         """By agent, and whether it may be the answer: the money kept for each message under way."""
+        self._shorter: dict[tuple[str, int], str] = {}
+        """Agent and the longest message it was left, where that is less than its own → why."""
         self._answered = False
         """True once somebody was asked for an answer."""
         self._last: Message | None = None
@@ -72,7 +74,10 @@ class BudgetGuard(Guard):
         if answers:
             tokens = max(0, tokens) + allowance.reserve.get("tokens", 0)
             paid = max(0, paid) + kept.get("tokens", 0)
+        scarce = "tokens" if tokens <= paid else "money"
         most = int(min(most, max(1, tokens), max(1, paid)))
+        if most < seat.agent.config.max_tokens:
+            self._shorter[seat.name, most] = scarce
         self._begun[seat.name, answers].append(max(0, read + most * token - kept.get("money", 0)))
         allowance.keep("money", self._begun[seat.name, answers][-1])
         allowance.keep("turns", not covered)
@@ -105,6 +110,9 @@ class BudgetGuard(Guard):
         if call.agent in self._free:
             return
         self.allowance.spend(call)
+        why = self._shorter.get((call.agent, call.usage.generated))
+        if why and call.stop is Stop.LENGTH:
+            self.allowance.shortened[call.agent, why] += 1
         if _is_answer(call):
             self._last = Message(call.agent, call.text)
         answers = call.part not in HELPING_PARTS

@@ -58,6 +58,9 @@ class Metrics:
         self._unasked = counter(
             "tacit_unasked", "Messages that agents were not asked for", ["agent", "reason"]
         )
+        self._shortened = counter(
+            "tacit_shortened", "Messages that ended where a budget did", ["agent", "reason"]
+        )
         self._without_tools = counter(
             "tacit_without_tools", "Requests in which tools were withheld", ["agent", "reason"]
         )
@@ -83,6 +86,8 @@ class Metrics:
         if answer.allowance:
             for (agent, reason), messages in answer.allowance.unasked.items():
                 self._unasked.labels(agent, reason).inc(messages)
+            for (agent, reason), messages in answer.allowance.shortened.items():
+                self._shortened.labels(agent, reason).inc(messages)
             for agent, reason in answer.allowance.without_tools:
                 self._without_tools.labels(agent, reason).inc()
             for kind, share in answer.allowance.shares_left().items():
