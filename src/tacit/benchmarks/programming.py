@@ -96,13 +96,13 @@ MBPP = Benchmark(
 MBPP_SANITIZED = replace(
     MBPP,
     name="mbpp_sanitized",
-    description="the MBPP rows that people checked and mended",
+    description="the MBPP rows that were checked and corrected by people",
     splits=_mbpp_splits("mbpp/sanitized-mbpp.json", prompt=7, test=257, validation=43, train=120),
 )
 MBPP_TESTED = replace(
     MBPP,
     name="mbpp_tested",
-    description="MBPP where one assert is visible and the others decide; to train before mbpp_plus",
+    description="MBPP with one visible assert; the others grade. To train for mbpp_plus",
     splits={
         "validation": MBPP.splits["validation"],
         # The other asserts of 954 hold for a function that returns nothing.
