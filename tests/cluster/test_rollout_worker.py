@@ -51,7 +51,7 @@ async def test_it_plays_what_it_takes_and_reports_it_once(tmp_path: Path) -> Non
     worker = await opened(tmp_path)
     await worker.take(orders(*jobs(5)))
     report = await collected(worker, 5)
-    assert sorted(ticket for ticket, _ in report.done) == [0, 1, 2, 3, 4]
+    assert sorted(number for number, _ in report.done) == [0, 1, 2, 3, 4]
     assert all(isinstance(one, Episode) and one.grade for _, one in report.done)
     assert await worker.collect(0.01) == Report() == await worker.close()
 

@@ -93,7 +93,7 @@ async def test_a_draft_that_all_episodes_share_is_computed_once_a_step() -> None
     player = player_of(roster, config)
     once: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
     # an engine of tokens: what it is asked is known by its ids
-    once.encode = lambda messages, tools: tuple(hash(m.content) for m in messages)
+    once.encode = lambda messages, tools=(): tuple(hash(m.content) for m in messages)
     for step in (1, 2):
         before = once.engine.calls
         (group,) = await player.play(tasks(1), step=step)
@@ -114,7 +114,7 @@ async def test_both_arms_go_through_the_same_drafts_where_those_are_drawn() -> N
     for agent in player.roster.agents:
         # engines of tokens: what they are asked is known by its ids
         engine: Any = agent.engine
-        engine.encode = lambda messages, tools: tuple(hash(m.content) for m in messages)
+        engine.encode = lambda messages, tools=(): tuple(hash(m.content) for m in messages)
     seen = set()
     for step in (1, 2):
         (group,) = await player.play(tasks(1), step=step)
@@ -160,8 +160,8 @@ def counting_words(player: Player) -> Player:
     """Engines of tokens: what they are asked is measured by its words."""
     for agent in player.roster.agents:
         engine: Any = agent.engine
-        engine.encode = lambda messages, tools: tuple(
-            hash(w) for m in messages for w in m.content.split()
+        engine.encode = lambda messages, tools=(): tuple(
+            hash(word) for message in messages for word in message.content.split()
         )
     return player
 

@@ -132,13 +132,13 @@ def measuring(
 
 
 def finished(run: RunFolder, config: Config, teams: Iterable[str]) -> dict[str, Any] | None:
-    """The summary of these teams if the last start finished with this very config."""
+    """The summary of these teams if the last start finished with the same config."""
     try:
         result, (_, before) = run.read_json("summary.json"), run.existing(run.path)
         ended, started = ((run.path / name).stat().st_mtime for name in ("summary.json", HISTORY))
         summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
     except (OSError, ConfigError, KeyError, TypeError, AttributeError, ValidationError):
-        return None  # missing, damaged, or in an older layout: it is made again
+        return None  # missing, damaged, or in an older layout: evaluate again
     same = before == config and set(teams) == set(result["teams"])
     whole = not any(summary.failed for summary in summaries)
     return result if same and whole and ended >= started else None

@@ -11,13 +11,13 @@ from tacit.types import Call, ChatMessage, Episode, Grade
 
 
 def show_views(views: Mapping[str, str]) -> None:
-    """Print who alone sees what."""
+    """Print what each agent alone is shown."""
     for agent, text in views.items():
         out.print(Text.assemble((agent, "bold cyan"), (" alone sees  ", "dim"), text))
 
 
 def show_call(call: Call) -> None:
-    """Print one message of a conversation, after what tools told its agent."""
+    """Print one message of a conversation, after the results of its agent's tools."""
     for observed in _new_observations(call):
         tool = observed.tool_calls[0].name
         told = Text.assemble((tool, "bold magenta"), (" told ", "dim"), call.agent, "  ")
@@ -31,7 +31,7 @@ def show_call(call: Call) -> None:
 
 
 def _new_observations(call: Call) -> list[ChatMessage]:
-    """What tools said since the agent's last call."""
+    """Tool results since the agent's last call."""
     last = list(itertools.takewhile(lambda one: one.role == "tool", reversed(call.messages)))
     return last[::-1]
 

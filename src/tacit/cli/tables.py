@@ -59,7 +59,7 @@ def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
 
 
 def _reward_name(summaries: Sequence[Summary]) -> str:
-    """Empty if no team has a reward that says more than right and wrong."""
+    """Empty if every team's rewards are just right or wrong."""
     return next((one.reward_name for one in summaries if one.reward_name), "")
 
 
@@ -122,7 +122,7 @@ TALK_LEGEND = (
 
 
 def talk_table(summaries: Sequence[Summary]) -> Grid | None:
-    """Teams whose talk was measured beside other plays of the tasks; None if there are none."""
+    """Teams whose talk was compared with other plays of the tasks; None if there are none."""
     named = _reward_name(summaries)
     rows: list[Sequence[str] | str] = []
     for one in summaries:

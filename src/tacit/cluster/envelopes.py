@@ -12,7 +12,7 @@ from tacit.types import Episode, Receipt
 class Order:
     """An episode to play."""
 
-    ticket: int
+    number: int
     roster: int
     """Number of the team that plays, in `Orders.rosters`."""
     job: Job
@@ -55,7 +55,7 @@ class Report:
     """What a worker did since its last report."""
 
     done: list[tuple[int, Episode | Exception]] = field(default_factory=list)
-    """Ticket and outcome; an exception would hit every episode and ends the run."""
+    """Number of the order and outcome; an exception would hit every episode and ends the run."""
     receipts: list[Receipt] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.cluster.envelopes import Place
+from tacit.errors import TacitError
 
 ASKED_S = 10.0
 """How long another node is asked for a log."""
@@ -33,6 +34,11 @@ async def outcome(reference: Any, seconds: float) -> Any:
         if done:
             return call.result()
     raise TimeoutError
+
+
+def sendable(error: Exception, *kinds: type[TacitError]) -> TacitError | None:
+    """The error as the first of these kinds that it is, with its sentence alone; None if none."""
+    return next((kind(str(error)) for kind in kinds if isinstance(error, kind)), None)
 
 
 def reason_of(error: BaseException) -> str:

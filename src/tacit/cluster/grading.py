@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from tacit.cluster.envelopes import Recovery
-from tacit.cluster.faults import outcome
+from tacit.cluster.faults import outcome, sendable
 from tacit.errors import ConfigError, GradingError, SandboxError, TacitError
 from tacit.grading import grade
 from tacit.types import Grade, Task
@@ -18,24 +18,16 @@ AT_ONCE = 16
 PAUSE_S = 0.5
 """Between two looks at whether Ray has started a lost grading worker again."""
 
-KINDS: dict[str, type[TacitError]] = {
-    "sandbox": SandboxError,
-    "grading": GradingError,
-    "config": ConfigError,
-}
-"""What a grader may raise; Ray would wrap it."""
-
 
 class GradingWorker:
     """A Ray actor, started again by Ray whenever it dies."""
 
-    async def grade(self, task: Task, text: str) -> Grade | tuple[str, str]:
-        """The grade; or, if there is none, which kind of error and what it said."""
+    async def grade(self, task: Task, text: str) -> Grade | TacitError:
+        """The grade, or why there is none. An error that was raised Ray would wrap."""
         try:
             return await grade(task, text)
-        except tuple(KINDS.values()) as error:
-            kind = next(name for name, kind in KINDS.items() if isinstance(error, kind))
-            return kind, str(error)
+        except (GradingError, ConfigError) as error:
+            return sendable(error, SandboxError, GradingError, ConfigError) or error
 
     async def ready(self) -> None:
         """Answered by one that is there."""
@@ -67,17 +59,17 @@ class Graders:
             life = self._lives[which]
             self._busy[which] += 1
             try:
-                return _graded(
-                    await outcome(self._actors[which].grade.remote(task, text), self._deadline)
-                )
-            except tuple(KINDS.values()):
-                raise
+                said = await outcome(self._actors[which].grade.remote(task, text), self._deadline)
             except Exception as error:  # Ray's errors have no common base that means "lost"
                 what = f"grading worker {which} was lost with an answer to {task.id} "
                 what += f"({self._reason(error)})"
                 if self._lives[which] == life:
                     self._lose(which, error)
                     self._on_recovery(Recovery(what, time.monotonic() - began))
+            else:
+                if isinstance(said, TacitError):
+                    raise said
+                return cast(Grade, said)
             finally:
                 self._busy[which] -= 1
         raise GradingError(f"{task.id}: {what}, and so were those before it")
@@ -110,10 +102,3 @@ class Graders:
                 break
             await asyncio.sleep(PAUSE_S)
         del self._down[which]
-
-
-def _graded(said: Grade | tuple[str, str]) -> Grade:
-    if isinstance(said, Grade):
-        return said
-    kind, sentence = said
-    raise KINDS[kind](sentence)

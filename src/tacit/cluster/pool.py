@@ -1,7 +1,7 @@
-"""The head's side: hands episodes to workers, takes each back once, and replaces lost workers.
+"""The head's side: gives episodes to workers, takes each back once, and replaces lost workers.
 
 An episode counts when its outcome is taken, and only one is. Whatever a lost worker had under way
-is handed out again, up to `retries`, and then fails as an episode.
+is played again, up to `retries`, and then fails as an episode.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tacit.cluster.deck import Deck, Hand, Pending, blamed_for
+from tacit.cluster.dispatcher import Dispatcher, Pending, WorkerHandle, blamed_for
 from tacit.cluster.envelopes import Edition, Order, Orders, Recovery, Report
 from tacit.cluster.faults import NoRoom, WorkerLost, end, last_words, outcome, reason_of
 from tacit.cluster.grading import AT_ONCE, Graders, GradingWorker
@@ -19,7 +19,7 @@ from tacit.cluster.rollout_worker import GraderFactory, Opener, RolloutWorker
 from tacit.config import ClusterConfig
 from tacit.engine.base import Account
 from tacit.errors import RunError
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import Job
 from tacit.team.roster import Roster
 from tacit.types import Episode
@@ -41,14 +41,14 @@ class Pool:
         """`charged`: the workers ask API models, whose answers cost money."""
         self._settings, self._opener, self._account = settings, opener, account
         self._charged = charged
-        self._deck = Deck(settings.workers, settings.retries)
-        self.counts = self._deck.counts
+        self._dispatcher = Dispatcher(settings.workers, settings.retries)
+        self.counts = self._dispatcher.counts
         """Episodes `retried`, `failed`, `stale`, and `unreceipted`: lost while an API was asked."""
         self.recovered: list[Recovery] = []
         self._rosters: dict[int, tuple[Roster, int, Any]] = {}
         self._edition = Edition()
-        self._tickets = 0
-        self._dealing = False
+        self._orders = 0
+        self._assigning = False
         self._slots: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Future[Any]] = set()
         self._graders: list[Any] = []
@@ -70,34 +70,34 @@ class Pool:
         for slot in self._slots:
             slot.cancel()
         await asyncio.gather(*self._slots, return_exceptions=True)
-        hands = self._deck.hands
-        closing = [outcome(hand.actor.close.remote(), CLOSING_S) for hand in hands]
+        workers = self._dispatcher.workers
+        closing = [outcome(worker.actor.close.remote(), CLOSING_S) for worker in workers]
         last = await asyncio.gather(*closing, return_exceptions=True)
-        for hand, report in zip(hands, last, strict=True):
+        for worker, report in zip(workers, last, strict=True):
             if isinstance(report, Report):
-                self._take(hand, report)
-        for actor in (*(hand.actor for hand in hands), *self._graders):
+                self._take(worker, report)
+        for actor in (*(worker.actor for worker in workers), *self._graders):
             ray.kill(actor)
 
     @property
     def ready(self) -> int:
         """Workers that can play now."""
-        return len(self._deck.hands)
+        return len(self._dispatcher.workers)
 
     async def play(self, roster: Roster, job: Job) -> Episode:
         """Have an episode played; a failed one after too many losses. Raises what ends a run."""
         if self._closed:
             raise RunError(self._closed)
-        self._tickets += 1
-        order = Order(self._tickets, self._number(roster), job)
-        shared = any(isinstance(agent.engine, Once) for agent in roster.agents)
+        self._orders += 1
+        order = Order(self._orders, self._number(roster), job)
+        shared = any(isinstance(agent.engine, DedupedEngine) for agent in roster.agents)
         pending = Pending(order, asyncio.get_running_loop().create_future(), shared)
-        self._deck.add(pending)
-        self._deal_soon()
+        self._dispatcher.add(pending)
+        self._assign_soon()
         return await pending.future
 
     async def publish(self, policy: str, version: int, weights: Callable[[], bytes]) -> None:
-        """Every episode handed out from now on is played with these weights."""
+        """Every episode assigned from now on is played with these weights."""
         import ray
 
         data = await asyncio.to_thread(weights)
@@ -110,7 +110,7 @@ class Pool:
             ) from error
         policies = {**self._edition.policies, policy: (version, reference)}
         self._edition = Edition(number=self._edition.number + 1, policies=policies)
-        self._deck.forget_homes()
+        self._dispatcher.forget_affinity()
 
     def _number(self, roster: Roster) -> int:
         """The roster's number; its content is put into the object store once."""
@@ -121,31 +121,31 @@ class Pool:
             self._rosters[id(roster)] = (roster, len(self._rosters), sent)
         return self._rosters[id(roster)][1]
 
-    def _deal_soon(self) -> None:
+    def _assign_soon(self) -> None:
         """Deal once for all that happens in this turn of the event loop."""
-        if not self._dealing:
-            self._dealing = True
-            asyncio.get_running_loop().call_soon(self._deal)
+        if not self._assigning:
+            self._assigning = True
+            asyncio.get_running_loop().call_soon(self._assign)
 
-    def _deal(self) -> None:
-        self._dealing = False
+    def _assign(self) -> None:
+        self._assigning = False
         versions = {name: version for name, (version, _) in self._edition.policies.items()}
         sent = {number: reference for _, number, reference in self._rosters.values()}
-        for hand, mine in self._deck.deal().items():
+        for worker, mine in self._dispatcher.assign().items():
             for pending in mine:
                 pending.versions = versions
             orders = tuple(pending.order for pending in mine)
             rosters = {order.roster: sent[order.roster] for order in orders}
-            self._send(hand, Orders(orders=orders, edition=self._edition, rosters=rosters))
+            self._send(worker, Orders(orders=orders, edition=self._edition, rosters=rosters))
 
-    def _send(self, hand: Hand, orders: Orders) -> None:
+    def _send(self, worker: WorkerHandle, orders: Orders) -> None:
         def check(done: asyncio.Future[Any]) -> None:
             self._background.discard(done)
-            if not done.cancelled() and (error := done.exception()) and not hand.lost.done():
+            if not done.cancelled() and (error := done.exception()) and not worker.lost.done():
                 late = isinstance(error, TimeoutError)
-                hand.lost.set_exception(WorkerLost("it takes no orders") if late else error)
+                worker.lost.set_exception(WorkerLost("it takes no orders") if late else error)
 
-        taken = outcome(hand.actor.take.remote(orders), self._settings.deadline)
+        taken = outcome(worker.actor.take.remote(orders), self._settings.deadline)
         task = asyncio.ensure_future(taken)
         self._background.add(task)
         task.add_done_callback(check)
@@ -154,27 +154,26 @@ class Pool:
         """Keep one worker alive: start it, listen to it, start it again when it is lost."""
         failures, reason = 0, ""
         while failures <= self._settings.retries:
-            hand = self._start(number)
+            worker = self._start(number)
             try:
-                await self._open(hand)
-                await self._listen(hand)
+                await self._open(worker)
+                await self._listen(worker)
             except asyncio.CancelledError:
-                if hand not in self._deck.hands:
-                    end(hand.actor)
+                if worker not in self._dispatcher.workers:
+                    end(worker.actor)
                 raise
             except Exception as error:  # Ray's errors, and what the worker raised
                 # what it was playing may be the cause, and has a limit of its own
-                excused = (
-                    hand.delivered or hand.under_way or (isinstance(error, NoRoom) and self.ready)
-                )
+                waits = isinstance(error, NoRoom) and self.ready
+                excused = worker.delivered or worker.under_way or waits
                 failures = 0 if excused else failures + 1
-                reason = await self._lose(hand, error)
-        self._deck.workers -= 1
-        if not self._deck.workers:
+                reason = await self._lose(worker, error)
+        self._dispatcher.wanted -= 1
+        if not self._dispatcher.wanted:
             self._closed = f"no worker of the cluster is left: {reason}"
-            self._deck.close(self._closed)
+            self._dispatcher.close(self._closed)
 
-    def _start(self, number: int) -> Hand:
+    def _start(self, number: int) -> WorkerHandle:
         import ray
 
         settings = self._settings
@@ -185,7 +184,7 @@ class Pool:
         actor = workers.remote(self._opener, bare, self._grading())
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lost.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return Hand(number, actor, lost)
+        return WorkerHandle(number, actor, lost)
 
     def _grading(self) -> GraderFactory | None:
         if not self._graders:
@@ -193,96 +192,97 @@ class Pool:
         seconds = GRADING_SHARE * self._settings.deadline
         return partial(Graders, self._graders, self._settings.retries, seconds)
 
-    async def _open(self, hand: Hand) -> None:
+    async def _open(self, worker: WorkerHandle) -> None:
         seconds = self._settings.start
         try:
-            hand.place = await outcome(hand.actor.where.remote(), seconds)
+            worker.place = await outcome(worker.actor.where.remote(), seconds)
         except TimeoutError:
             raise NoRoom(f"no node had room for it within {seconds:g} s") from None
         try:
-            await outcome(hand.actor.open.remote(), seconds)
+            await outcome(worker.actor.open.remote(), seconds)
         except TimeoutError:
             raise WorkerLost(f"its models were not loaded after {seconds:g} s") from None
-        self._deck.hands.append(hand)
-        self._deal_soon()
+        self._dispatcher.workers.append(worker)
+        self._assign_soon()
 
-    async def _listen(self, hand: Hand) -> None:
+    async def _listen(self, worker: WorkerHandle) -> None:
         """Take reports until the worker is lost, which raises the reason."""
         settings = self._settings
         poll = min(settings.heartbeat, settings.deadline) / POLLS
         while True:
             asked = asyncio.ensure_future(
-                outcome(hand.actor.collect.remote(poll), settings.heartbeat)
+                outcome(worker.actor.collect.remote(poll), settings.heartbeat)
             )
             try:
-                await asyncio.wait([asked, hand.lost], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([asked, worker.lost], return_when=asyncio.FIRST_COMPLETED)
                 if not asked.done():
-                    hand.lost.result()
+                    worker.lost.result()
                 report = asked.result()
             except TimeoutError:
                 raise WorkerLost(f"no sign of life for {settings.heartbeat:g} s") from None
             finally:
                 asked.cancel()
-            self._take(hand, report)
-            if late := hand.late(settings.deadline):
+            self._take(worker, report)
+            if late := worker.late(settings.deadline):
                 task = late[0].order.job.task.id
                 raise WorkerLost(f"{task} was not over after {settings.deadline:g} s")
 
-    def _take(self, hand: Hand, report: Report) -> None:
+    def _take(self, worker: WorkerHandle, report: Report) -> None:
         """Count what a worker did: what it paid first, which decides whether more is played."""
         for receipt in report.receipts:
             self._account.on_receipt(receipt)
         for sentence in report.warnings:
-            self._account.warn(f"{hand}: {sentence}")
+            self._account.warn(f"{worker}: {sentence}")
         for recovery in report.recovered:
             self._recover(recovery)
-        for ticket, done in report.done:
-            pending = hand.under_way.pop(ticket)
-            hand.delivered = True
+        for number, done in report.done:
+            pending = worker.under_way.pop(number)
+            worker.delivered = True
             if pending.future.done():
                 continue
             if isinstance(done, Exception):
                 pending.future.set_exception(done)
             elif pending.stale(done):
                 self.counts["stale"] += 1
-                self._deck.again(pending, f"{hand} played it with other weights than it was sent")
+                reason = f"{worker} played it with other weights than it was sent"
+                self._dispatcher.retry(pending, reason)
             else:
                 pending.future.set_result(done)
         if report.done:
-            self._deal_soon()
+            self._assign_soon()
 
-    async def _lose(self, hand: Hand, error: Exception) -> str:
-        """Hand out again what a lost worker had under way, then find out what happened to it."""
-        if hand not in self._deck.hands:
-            end(hand.actor)
-            reason = reason_of(error) + await last_words(hand.place)
-            self._account.warn(f"{hand} could not be started: {reason}")
+    async def _lose(self, worker: WorkerHandle, error: Exception) -> str:
+        """Queue again what a lost worker had under way, then find out what happened to it."""
+        if worker not in self._dispatcher.workers:
+            end(worker.actor)
+            reason = reason_of(error) + await last_words(worker.place)
+            self._account.warn(f"{worker} could not be started: {reason}")
             return reason
-        blamed = blamed_for(hand, self._settings.deadline)
-        lost, now = self._deck.drop(hand), time.monotonic()
+        blamed = blamed_for(worker, self._settings.deadline)
+        lost, now = self._dispatcher.drop(worker), time.monotonic()
         seconds = max((now - pending.sent for pending in lost), default=0.0)
-        failing = [pending for pending in blamed if self._deck.last_try(pending)]
+        failing = [pending for pending in blamed if self._dispatcher.last_try(pending)]
         for pending in lost:
             if pending not in failing:
-                self._deck.again(pending, "", blamed=pending in blamed)
-        self._deal_soon()
-        end(hand.actor)
+                self._dispatcher.retry(pending, "", blamed=pending in blamed)
+        self._assign_soon()
+        end(worker.actor)
         if self._charged and lost:
             self.counts["unreceipted"] += len(lost)
         reason = reason_of(error)
-        recovery = Recovery(self._sentence(hand, reason, len(lost)), seconds)
+        recovery = Recovery(self._sentence(worker, reason, len(lost)), seconds)
         self.recovered.append(recovery)  # before its node answers, which may take until all is over
         try:
-            reason += await last_words(hand.place)
-            recovery.what = self._sentence(hand, reason, len(lost))
+            reason += await last_words(worker.place)
+            recovery.what = self._sentence(worker, reason, len(lost))
         finally:
             self._account.warn(str(recovery))
         for pending in failing:
-            self._deck.again(pending, f"{hand} was lost: {reason}")
+            self._dispatcher.retry(pending, f"{worker} was lost: {reason}")
         return reason
 
-    def _sentence(self, hand: Hand, reason: str, lost: int) -> str:
-        sentence = f"{hand} was lost ({reason}); {lost} episodes were under way"
+    def _sentence(self, worker: WorkerHandle, reason: str, lost: int) -> str:
+        sentence = f"{worker} was lost ({reason}); {lost} episodes were under way"
         if self._charged and lost:
             sentence += "; what their API calls since its last report cost is counted nowhere"
         return sentence

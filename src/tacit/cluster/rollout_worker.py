@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.cluster.engines import HERE, model_key, policy_key
 from tacit.cluster.envelopes import Edition, Order, Orders, Place, Recovery, Report
+from tacit.cluster.faults import sendable
 from tacit.config import Config
 from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.errors import ConfigError, Refused, RunError
 from tacit.grading import Grader, grade
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import play_episode
 from tacit.team.roster import Roster
 from tacit.types import Episode, Receipt, Task
@@ -123,7 +124,7 @@ class RolloutWorker:
             done = await play_episode(roster, order.job, grader=self._grader)
         except Exception as error:
             done = _plain(error)
-        self._report.done.append((order.ticket, done))
+        self._report.done.append((order.number, done))
         self._news.set()
 
     async def _load(self, edition: Edition) -> None:
@@ -136,7 +137,7 @@ class RolloutWorker:
                 await engine.refresh(version)
         for roster in self._rosters.values():
             for agent in roster.agents:
-                if isinstance(agent.engine, Once):
+                if isinstance(agent.engine, DedupedEngine):
                     agent.engine.forget()
         self._edition = edition.number
 
@@ -203,7 +204,5 @@ def _apart(own: Grader, others: Grader) -> Grader:
 
 def _plain(error: Exception) -> Exception:
     """An error that can be sent: of a kind that ends a run, with its sentence."""
-    for kind in (Refused, ConfigError, RunError):
-        if isinstance(error, kind):
-            return kind(str(error))
-    return RunError(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    other = RunError(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return sendable(error, Refused, ConfigError, RunError) or other

@@ -51,7 +51,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceRule:
-    """Lets an agent be silent in this call, and says how that choice is made."""
+    """Allows silence in this call, and says how that choice is made."""
 
     ids: Ids = ()
     """The marker's canonical ids, then the end of a turn; empty for text-only engines.
@@ -75,9 +75,9 @@ class Request:
     """Called in the event loop with each new piece of text, by engines that can stream. The pieces
     add up to a prefix of the completion's text."""
     tools: tuple[ToolSpec, ...] = ()
-    """What the model may call; token engines are told of them in the prompt's ids."""
+    """Tools that the model may call; for token engines the prompt's ids describe them too."""
     may_call: bool = True
-    """False if the agent has no calls left, so that whatever it says is its message."""
+    """False once the agent has used up its tool calls: whatever it says is then its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Engine(Protocol):
         ...
 
     def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
-        """The ids of what tools said, up to where the next answer begins.
+        """The ids of tool results, up to where the next answer begins.
 
         To be appended to a prompt and the ids that were sampled after it; empty if text-only.
         """
@@ -131,7 +131,7 @@ class Engine(Protocol):
 
 
 class TextOnly:
-    """What an engine without tokens answers when it is asked for ids."""
+    """Mixin for text-only engines, which have no ids."""
 
     def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         return ()
@@ -160,7 +160,7 @@ class TrainedEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Where a run puts what API servers send: answers to keep, receipts and warnings."""
+    """Where API engines put the answers they cache, their receipts and their warnings."""
 
     cache: Path | None = None
     """The folder of the answer cache; None for no cache."""

@@ -17,10 +17,10 @@ from tacit.engine.tool_syntax import (
     PROBE,
     PROBED,
     ToolSyntax,
+    describe_tools,
     find_syntax,
-    observed_plainly,
+    plain_results,
     template_tools,
-    told_plainly,
 )
 from tacit.errors import EngineError
 from tacit.types import ChatMessage, Ids, Prompt, Stop, ToolCall, ToolSpec
@@ -44,23 +44,23 @@ class Chat:
     def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         """The prompt's ids, up to where the answer begins."""
         if tools and self.tool_syntax.plain:
-            messages, tools = told_plainly(messages, tools), ()
+            messages, tools = describe_tools(messages, tools), ()
         return self.render(messages, tools, add_generation_prompt=True)
 
     def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
-        """The ids of what tools said, up to where the next answer begins.
+        """The ids of tool results, up to where the next answer begins.
 
-        To be appended to the ids of a prompt and of the answer with its end of turn: that end is
-        left out here, and what the template writes after it is not.
+        They follow the ids of a prompt and of an answer with its end of turn. That end is not
+        included; what the template writes after it is.
         """
         return self._more(observations, tools, plain=self.tool_syntax.plain)
 
     def _more(self, observations: Prompt, tools: tuple[ToolSpec, ...], *, plain: bool) -> Ids:
-        """What follows the end of a marked assistant's turn, whatever the template makes of it."""
+        """What the template writes after an assistant's turn, which a mark inside it helps find."""
         mark = f"m{secrets.token_hex(8)}"  # no tool can know it
         said = ChatMessage("assistant", mark)
         if plain:
-            observations, tools = (observed_plainly(observations),), ()
+            observations, tools = (plain_results(observations),), ()
         else:
             ids = [call.id for one in observations for call in one.tool_calls]
             said = ChatMessage("assistant", "", tuple(ToolCall(mark, "{}", id) for id in ids))
@@ -209,7 +209,7 @@ def _special_strings(tokenizer: Any) -> re.Pattern[str]:
 
 
 class ByTemplate:
-    """What an engine answers when it is asked for ids: those of its model's chat template."""
+    """Mixin for token engines: ids by their model's chat template."""
 
     _chat: Chat
 

@@ -1,4 +1,4 @@
-"""Checks of a tokenizer and its chat template, without which a run's numbers mean nothing.
+"""Checks a tokenizer and its chat template for faults that would make a run's numbers wrong.
 
 No forward passes: training checks every local model before its first step. `tacit doctor` checks
 what needs the weights.

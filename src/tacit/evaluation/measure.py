@@ -85,11 +85,11 @@ class Summary:
     money_per_solved: float | None
     agents: list[AgentSummary]
     talk: Talk | None = None
-    """What its talk is worth, if that was measured or the tasks know who should speak."""
+    """What its talk is worth, if that was measured or the tasks say who should speak."""
     observed: float = 0.0
     """Part of `read`: what tools said."""
     reward: Estimate | None = None
-    """The grader's mean reward, if it says more than right and wrong."""
+    """The grader's mean reward, if it is not just right or wrong."""
     reward_name: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def summarise(
 
 
 def _reward_name(episodes: Iterable[Episode], tasks: Iterable[Task]) -> str:
-    """Empty if every reward says right or wrong and nothing else."""
+    """Empty if every reward is just right or wrong."""
     names = {REWARDS.get(task.grader, "") for task in tasks}
     partly = any(one.grade and one.grade.reward != one.right for one in episodes)
     return (names.pop() if len(names) == 1 else "") or ("reward" if partly else "")

@@ -26,7 +26,7 @@ GRADERS: dict[str, str] = {
 JUDGE = "tacit.graders.judge:Judge"
 """Asks a model, so it is made from an engine; grades tasks whose grader is `judge`."""
 REWARDS = {"span": "F1", "judge": "mark"}
-"""What the reward is called, of graders that know more than right and wrong."""
+"""Name of the reward, for graders that give more than right and wrong."""
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
 """`await grader(task, text)` gives the grade of a model's final text."""

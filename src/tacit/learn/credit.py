@@ -70,7 +70,7 @@ class Credit:
         )
 
     def _part(self, name: str, episode: Episode) -> float:
-        """One of the user's own reward parts, whose mistakes are named."""
+        """The value of one of the user's own reward parts; its errors name the part."""
         try:
             value = self.user_parts[name](episode)
         except Exception as error:
@@ -117,7 +117,7 @@ class Credit:
                         marker = point.marker_ids if point else choices.markers.get(call.policy, ())
                         counts = choices.counts.get((place, call.prompt_ids), 1.0)
                         if choices.markers and not marker:
-                            continue  # drawn given speech, but how this policy is silent is unknown
+                            continue  # no silent call shows how this policy spells silence
                     unit = self._unit((place, number, call.policy), call, turn)
                     yield Row(
                         policy=call.policy,

@@ -20,7 +20,7 @@ REPLAYED = ("metrics.jsonl", PLAYED, DROPPED)
 
 
 class Meter:
-    """Add every episode, also those that training leaves out: they used tokens too."""
+    """Counts tokens of every episode, including those that training leaves out."""
 
     def __init__(self) -> None:
         self.failed: list[Episode] = []

@@ -119,7 +119,7 @@ async def _training(
         with tempfile.TemporaryDirectory() as empty:
             trainer = Trainer(made, RunFolder(empty), cap=spending.cap())
             if weights:
-                await weights.put_into(made.policies.values(), made.trained_engines, version=done)
+                await weights.put_into(made, version=done)
             began = time.perf_counter()
             probe = await trainer.probe() if last is None else []
             probed = time.perf_counter() - began

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from tacit.report.results import estimate
-from tacit.report.tolerant import number, tree_at, trees_at
+from tacit.report.tolerant import number, numbers_at, tree_at, trees_at
 
 _KINDS = ("agent", "round", "edge")
 _MOST = 20_000
@@ -23,9 +23,8 @@ def audit_of(tree: Tree) -> Tree | None:
         return None
     parts = sorted((one for one in parts if one["value"]), key=_rank)
     episodes = number(traffic.get("episodes")) or 0
-    numbers = ("reward", "tasks", "failed", "confidence", "spent")
     return {
-        **{name: number(tree.get(name)) for name in numbers},
+        **numbers_at(tree, "reward", "tasks", "failed", "confidence", "spent"),
         "currency": _text(tree.get("currency") or traffic.get("currency")) or None,
         "ended": _text(tree.get("ended")),
         "parts": parts,
@@ -41,15 +40,13 @@ def audit_of(tree: Tree) -> Tree | None:
 
 def prune_of(tree: Tree) -> Tree | None:
     """The smaller teams of `prune.json`, as they were checked; None if it holds none."""
-    numbers = ("tasks", "reward", "generated", "read", "share")
     rows = [
-        {name: number(one.get(name)) for name in numbers}
+        numbers_at(one, "tasks", "reward", "generated", "read", "share")
         | {"name": _text(one.get("name")), "passed": one.get("passed") is True, "difference": by}
         for one in trees_at(tree, "proposals")
         if (by := estimate(one.get("difference")))
     ]
-    words = {name: _text(tree.get(name)) for name in ("chosen", "config")}
-    return {"proposals": rows, **words} if rows else None
+    return {"proposals": rows, **_texts_at(tree, "chosen", "config")} if rows else None
 
 
 def is_play(source: str, *, audited: bool) -> bool:
@@ -68,10 +65,9 @@ def without_texts(audit: Tree) -> Tree:
 
 
 def _part(tree: Tree) -> Tree:
-    numbers = ("helped", "harmed", "generated", "read", "money", "tasks", "failed")
     return {
-        **{name: _text(tree.get(name)) for name in ("name", "kind", "verdict")},
-        **{name: number(tree.get(name)) for name in numbers},
+        **_texts_at(tree, "name", "kind", "verdict"),
+        **numbers_at(tree, "helped", "harmed", "generated", "read", "money", "tasks", "failed"),
         "value": estimate(tree.get("value")),
     }
 
@@ -83,10 +79,9 @@ def _rank(part: Tree) -> tuple[int, float]:
 
 
 def _message(tree: Tree) -> Tree:
-    texts = ("task", "agent", "text", "answer", "without")
     return {
-        **{name: _text(tree.get(name)) for name in texts},
-        **{name: number(tree.get(name)) for name in ("round", "plays")},
+        **_texts_at(tree, "task", "agent", "text", "answer", "without"),
+        **numbers_at(tree, "round", "plays"),
         "value": number(tree.get("value")) or 0.0,
     }
 
@@ -156,8 +151,7 @@ def _finding(tree: Tree) -> Tree:
         {
             "agent": _text(one.get("agent")),
             "task": _text(one.get("task_id")),
-            "episode": number(one.get("episode")),
-            "call": number(one.get("call")),
+            **numbers_at(one, "episode", "call"),
             "text": _text(one.get("excerpt")),
         }
         for one in trees_at(tree, "examples")
@@ -167,6 +161,10 @@ def _finding(tree: Tree) -> Tree:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _texts_at(tree: Tree, *names: str) -> dict[str, str]:
+    return {name: _text(tree.get(name)) for name in names}
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tacit.evaluation.statistics import wilson
 from tacit.report.episodes import Source
-from tacit.report.tolerant import number, tree_at, trees_at
+from tacit.report.tolerant import number, numbers_at, tree_at, trees_at
 
 
 def step_of(name: str) -> int | None:
@@ -21,7 +21,6 @@ def kind_of(name: str) -> str:
 
 def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
     """What a summary says of a team or checkpoint, as far as it says it in numbers."""
-    kept = ("tasks", "read", "generated_per_solved", "path_tokens", "money")
     return {
         "name": name,
         "kind": kind_of(name),
@@ -33,7 +32,7 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
         "silence": _silence(tree),
         "changed": tree_at(tree, "changed") or None,
         "talk": _talk(tree_at(tree, "talk")),
-        **{name: number(tree.get(name)) for name in kept},
+        **numbers_at(tree, "tasks", "read", "generated_per_solved", "path_tokens", "money"),
     }
 
 
@@ -52,7 +51,7 @@ def search_of(tree: dict[str, Any]) -> dict[str, Any] | None:
     entries = [
         {
             **{key: str(one.get(key) or "") for key in ("name", "parent", "edit", "dropped")},
-            **{key: number(one.get(key)) for key in ("rung", "tasks", "cost", "generated", "read")},
+            **numbers_at(one, "rung", "tasks", "cost", "generated", "read"),
             "accuracy": estimate(one.get("accuracy")),
         }
         for one in map(tree_at, tree_at(tree, "entries").values())
@@ -74,9 +73,7 @@ def _talk(tree: dict[str, Any]) -> dict[str, Any] | None:
     """Other plays of the tasks, and how the choice to speak agrees with who was needed."""
     plays = {
         name: {
-            "messages": number(tree_at(play).get("messages")),
-            "generated": number(tree_at(play).get("generated")),
-            "read": number(tree_at(play).get("read")),
+            **numbers_at(tree_at(play), "messages", "generated", "read"),
             "above": estimate(tree_at(play).get("above")),
         }
         for name, play in tree_at(tree, "plays").items()

@@ -56,6 +56,11 @@ def number(value: Any) -> float | None:
     return value
 
 
+def numbers_at(tree: dict[str, Any], *names: str) -> dict[str, float | None]:
+    """What the tree has in numbers under these names."""
+    return {name: number(tree.get(name)) for name in names}
+
+
 class Tail:
     """A JSONL file as it grows. `epoch` counts how often it was cut and begun anew."""
 

@@ -22,7 +22,7 @@ class KeyedLock:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-class Once:
+class DedupedEngine:
     """Wraps an engine, and answers equal requests from memory until `forget`.
 
     Requests are equal if they have the same prompt and sampling, and the same seed unless greedy.
@@ -36,9 +36,9 @@ class Once:
         self._kept: dict[Hashable, Completion] = {}
         self._turns = KeyedLock()
 
-    def __reduce__(self) -> tuple[type["Once"], tuple[Engine]]:
+    def __reduce__(self) -> tuple[type["DedupedEngine"], tuple[Engine]]:
         """Sent to another process, it remembers nothing."""
-        return Once, (self.engine,)
+        return DedupedEngine, (self.engine,)
 
     def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         return self.engine.encode(messages, tools)

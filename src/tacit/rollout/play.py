@@ -35,7 +35,7 @@ class Cap:
     reached: Callable[[], str | None] = lambda: None
     """Why no further episode may start, or None."""
     left: Callable[[], float] = lambda: math.inf
-    """Money left."""
+    """How much money is left."""
 
 
 NO_CAP = Cap()
@@ -118,8 +118,8 @@ async def play_each(
 
     Raises RunError if the first episodes all fail, unless some `succeeded` before. Raises SpendCap
     when the cap is reached, after finishing the episodes under way. With a cap, the first episode
-    is played alone, and then no more at once than the money left will pay for; as long as all were
-    free, such as cached answers, no more at once than have ended.
+    is played alone, and then only as many at once as the money left will pay for. While all were
+    free (cached answers), at most as many run at once as have ended.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))

@@ -73,7 +73,7 @@ class Silence:
         return group.rewards
 
     def outcomes(self, group: Group) -> list[tuple[float, Episode, RewardParts]]:
-        """Plays with their weights and reward parts, whose mean the policy is expected to have."""
+        """Plays with weights and reward parts; their weighted mean is the policy's expectation."""
         parts = zip(group.episodes, self.expected(group), strict=True)
         return [(self.likelihood(episode), episode, part) for episode, part in parts]
 
@@ -86,7 +86,7 @@ class Silence:
         return prod(self._ratio(call) for call in episode.calls if call.policy)
 
     def worth(self, group: Group, number: int, mine: Sequence[bool]) -> RewardParts:
-        """The reward that an episode brings to the role that made the calls marked in `mine`."""
+        """The reward that a role is credited with in an episode; `mine` marks the role's calls."""
         return group.rewards[number]
 
     def choices(self, groups: Sequence[Group]) -> Choices:
@@ -98,7 +98,7 @@ class Silence:
         return True
 
     def apart(self, call: Call) -> bool:
-        """True if the call is a message whose content is trained given that it is not silence."""
+        """True if the call is a message that is trained given speech: on log q instead of log π."""
         return False
 
     def weight(self, call: Call) -> float:

@@ -24,10 +24,10 @@ from tacit.silence import ChoicePoint, Choices, Silence
 from tacit.types import Call, Choice, Episode, Ids, Task
 
 PRIOR_PLAYS = 4
-"""Plays that the group's gain counts for when the gain of one of its contexts is estimated."""
+"""Weight of the group's gain, in plays, in the estimated gain of one of its contexts."""
 
 Alternative = tuple[float, tuple[int, ...]]
-"""π(silence) at an episode's choice, and the silent plays that show what would have followed."""
+"""π(silence) at an episode's choice, and the indices of the silent plays to compare it with."""
 
 
 class Arms(Silence):
@@ -44,7 +44,7 @@ class Arms(Silence):
         self, task: Task, episodes: Sequence[Episode], silent: Sequence[Episode]
     ) -> Group | None:
         if not any(_chose(episode, Choice.SILENT) for episode in silent):
-            # nothing to compare the episodes with in which an agent chose to speak
+            # episodes in which an agent chose to speak need a silent play to be compared with
             episodes = [one for one in episodes if not _chose(one, Choice.SPEAK)]
         if not episodes or not silent:
             return None

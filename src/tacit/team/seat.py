@@ -1,4 +1,4 @@
-"""An agent at work: builds its prompt, calls its model and tools, and says what came of it."""
+"""One agent in one episode: builds its prompts, calls its model and tools, records the calls."""
 
 import asyncio
 import itertools
@@ -47,7 +47,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An agent at work in one episode."""
+    """One agent in one episode."""
 
     agent: Agent
     team: "Team"
@@ -85,29 +85,18 @@ class Seat:
         allowed = silent and agent.may_be_silent
         part = part or agent.part
         number = BRANCH.get().number(agent.name)
-        unasked = self._left_out(round) or self.team.over
-        if unasked and (instead := self._instead(part, final)):
+        if (self._left_out(round) or self.team.over) and (instead := self._instead(part, final)):
             return instead
-        prompt = partial(
-            build,
-            part,
-            agent=agent.name,
-            instruction=self.team.task.instruction if instruction is None else instruction,
-            form=agent.form,
-            system=agent.config.system,
-            may_be_silent=allowed,
-        )
+        prompt = self._prompt(part, instruction, may_be_silent=allowed)
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         shown = quoted.pop("view", None)
-        searched = "lookup" in agent.config.tools  # ours, not another that is called so
-        view = SEARCHED if self.view and searched else self.view
-        private = {"view": shown or _messages(view or None)}
+        private = {"view": shown or _messages(SEARCHED if self._searches else self.view or None)}
         messages = prompt(question, quoted | private)
         answers = final or part not in HELPING_PARTS
         if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
             return self._instead(part, final) or Message(agent.name, silent=True)
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
-        if view == SEARCHED and not tools and not shown:
+        if self._searches and not tools and not shown:
             private = {"view": _messages(f"{SEARCHED}\n{OUT_OF_CALLS}")}
             messages = prompt(question, quoted | private)
         turn = _Turn(
@@ -121,8 +110,8 @@ class Seat:
         try:
             said = await self._say(turn, messages, tools)
         except PromptTooLong as error:
-            asked_alone = partial(prompt, self.team.task.question)
-            raise self._blame(error, messages, asked_alone(private), asked_alone({})) from None
+            bare = [prompt(self.team.task.question, shorter) for shorter in (private, {})]
+            raise self._blame(error, messages, *bare) from None
         if part not in HELPING_PARTS:
             BRANCH.get().answers[agent.name] = said
         return said
@@ -159,21 +148,21 @@ class Seat:
         )
 
     def _instead(self, part: str, final: bool) -> Message | None:
-        """What stands in the place of a message that is left out; None if it must be asked for.
+        """The message to use for one that is left out; None if the agent must be asked after all.
 
-        A helper is silent. Of an agent that answers, its last answer stands; without one it is
-        silent too, unless the whole team's answer is asked of it, or the others' answers agree.
+        A helper is silent. An answering agent repeats its last answer; without one it is silent
+        too, unless its message is the team's final answer, or all other answers agree.
         """
         answers = BRANCH.get().answers
         answer = answers.get(self.agent.name)
         if part not in HELPING_PARTS and not answer and self.team.over:
-            answer = next(iter(answers.values()))  # which is everybody's
+            answer = next(iter(answers.values()))  # the same for all
         if part not in HELPING_PARTS and (answer or final):
             return answer
         return Message(self.agent.name, silent=True)
 
     def _read(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages without those that are kept from this agent."""
+        """The messages without those that this agent may not read."""
         kept = {cut.agent for cut in self.team.without if cut.reader and self._is(cut.reader)}
         if not kept:
             return messages
@@ -216,13 +205,32 @@ class Seat:
                 request = replace(request, on_text=None if turn.may_be_silent else asked.on_text)
         raise AssertionError("calls are bounded")
 
+    def _prompt(
+        self, part: str, instruction: str | None, *, may_be_silent: bool
+    ) -> Callable[..., Prompt]:
+        """Builds this agent's prompts from a question and what is quoted beside it."""
+        return partial(
+            build,
+            part,
+            agent=self.agent.name,
+            instruction=self.team.task.instruction if instruction is None else instruction,
+            form=self.agent.form,
+            system=self.agent.config.system,
+            may_be_silent=may_be_silent,
+        )
+
+    @property
+    def _searches(self) -> bool:
+        """True if the agent searches its view with our `lookup`, not another tool of that name."""
+        return bool(self.view) and "lookup" in self.agent.config.tools
+
     @property
     def _calls_left(self) -> int:
         left = self.agent.config.max_tool_calls - BRANCH.get().tool_calls[self.name]
         return 0 if left and self.team.setting.guard.withholds_tools(self.name) else left
 
     async def _go_on(self, request: Request, call: Call, tools: Mapping[str, Tool]) -> Request:
-        """Run the tools that a call asks for, and append what they say to its ids."""
+        """Run the tools that a call asks for, and append their results to the request."""
         agent, branch, box = self.agent, BRANCH.get(), self.agent.toolbox
         assert box is not None
         task, timeout = shown(self.team.task), agent.config.tool_timeout
@@ -259,7 +267,7 @@ class Seat:
         alone: Prompt,
         bare: Prompt,
     ) -> PromptTooLong:
-        """The error that says what made a prompt too long: question, view, or what the team said.
+        """The error that names what made a prompt too long: the question, the view, or the talk.
 
         `alone` is the prompt with only the task's question and the agent's view, `bare` that
         without the view. A shorter prompt is taken to fit if the limit is not known.
@@ -362,11 +370,11 @@ def _observed(request: Request, done: Completion, before: Call | None) -> int:
 def _heard(
     rule: SilenceRule | None, done: Completion, text: str, allowed: bool
 ) -> tuple[bool, str | None]:
-    """Whether a message is silence, and the text that other agents see; None is nothing.
+    """Whether a message is silence, and the text that other agents see, if any.
 
     If ids are known they alone decide: the marker's ids, then an end. The marker spelled in other
-    tokens is not counted in π(silence), so it counts as speech; but no agent is shown a marker,
-    alone or at the end of a message.
+    tokens is not part of π(silence), so it counts as speech; but other agents are never shown a
+    marker, alone or at the end of a message.
     """
     if not allowed:
         return False, text

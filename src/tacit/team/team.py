@@ -42,7 +42,7 @@ class Team:
         BRANCH.set(self.whole)
         self._on_call = on_call
         self.needed: dict[str, bool] = dict(task.data.get("speak", {}))
-        """Who knows what the others lack; a topology that finds out may add to it."""
+        """Agent → whether it holds information that others need; a topology may add to it."""
         self.seats = [Seat(agent, self) for agent in agents]
 
     def __getattr__(self, role: str) -> Seat:
@@ -59,7 +59,7 @@ class Team:
 
     @property
     def heard(self) -> list[Call]:
-        """The calls that whoever speaks now comes after: its branch's, and all joined ones."""
+        """The calls made before this point: the current branch's and all joined ones."""
         here = BRANCH.get()
         return self.whole.calls + (here.calls if here is not self.whole else [])
 
@@ -108,13 +108,13 @@ class Team:
 
     @property
     def over(self) -> bool:
-        """True if the talk has come to its end: the agents that answered agree."""
+        """True if `stop` ends the talk here: all agents that have answered agree."""
         answers = BRANCH.get().answers.values() if self._stop == "agreed" else ()
         read = [read_answer(self.task, answer.text) for answer in answers]
         return len(read) > 1 and bool(read[0]) and len(set(read)) == 1
 
     async def generate(self, agent: Agent, request: Request) -> tuple[Completion, float]:
-        """What the agent's engine says and after how many seconds, or what was recorded of it."""
+        """The engine's completion and how many seconds it took, or the recorded ones."""
         if known := self._recorded.take(agent.name, request.messages):
             return known
         started = time.perf_counter()
@@ -130,7 +130,7 @@ class Team:
 
 
 class Recorded:
-    """The calls of an earlier play, each to be taken once, by agent and prompt."""
+    """The calls of an earlier play by agent and prompt; each is used once."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls: dict[tuple[str, Prompt], list[Call]] = {}
@@ -138,7 +138,7 @@ class Recorded:
             self._calls.setdefault((call.agent, call.messages), []).append(call)
 
     def take(self, agent: str, messages: Prompt) -> tuple[Completion, float] | None:
-        """What the agent said to this prompt and after how many seconds, or None."""
+        """The recorded completion for this prompt and its seconds, or None."""
         if not (left := self._calls.get((agent, messages))):
             return None
         call = left.pop()

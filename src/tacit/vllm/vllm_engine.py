@@ -217,19 +217,17 @@ class PauseGate:
     """Admits any number of callers until it is closed, which waits for all of them to leave."""
 
     def __init__(self) -> None:
+        self._entrance = asyncio.Lock()
+        """Held while the gate is closed."""
         self._inside = 0
-        self._closers = 0
-        self._open = asyncio.Event()
-        self._open.set()
         self._empty = asyncio.Event()
         self._empty.set()
 
     @asynccontextmanager
     async def inside(self) -> AsyncIterator[None]:
-        while self._closers:
-            await self._open.wait()
-        self._inside += 1
-        self._empty.clear()
+        async with self._entrance:
+            self._inside += 1
+            self._empty.clear()
         try:
             yield
         finally:
@@ -239,15 +237,9 @@ class PauseGate:
 
     @asynccontextmanager
     async def closed(self) -> AsyncIterator[None]:
-        self._closers += 1
-        self._open.clear()
-        try:
+        async with self._entrance:
             await self._empty.wait()
             yield
-        finally:
-            self._closers -= 1
-            if not self._closers:
-                self._open.set()
 
 
 def open_vllm(name: str, config: ModelConfig, account: Account | None = None) -> VllmEngine:

@@ -58,7 +58,7 @@ class Pending:
 
 
 @dataclass(slots=True, eq=False)
-class Hand:
+class WorkerHandle:
     """A worker as the head knows it."""
 
     number: int
@@ -67,7 +67,7 @@ class Hand:
     """Fails if the worker cannot take what it is sent."""
     place: Place | None = None
     under_way: dict[int, Pending] = field(default_factory=dict)
-    """By ticket."""
+    """By the number of the order."""
     delivered: bool = False
 
     @property
@@ -84,67 +84,67 @@ class Hand:
         return f"worker {self.number}" + (f" ({there.host}, pid {there.pid})" if there else "")
 
 
-class Deck:
+class Dispatcher:
     """The workers that can play, and the episodes that wait for one."""
 
-    def __init__(self, workers: int, retries: int) -> None:
-        self.workers = workers
+    def __init__(self, wanted: int, retries: int) -> None:
+        self.wanted = wanted
         """How many there should be; fewer may be there."""
-        self.hands: list[Hand] = []
+        self.workers: list[WorkerHandle] = []
         self.counts: Counter[str] = Counter()
         """Episodes `retried`, and `failed` after that."""
         self._retries = retries
         self._waiting: deque[Pending] = deque()
-        self._homes: dict[str, Hand] = {}
+        self._affinity: dict[str, WorkerHandle] = {}
         """Task → the worker of its episodes."""
 
     def add(self, pending: Pending) -> None:
         self._waiting.append(pending)
 
-    def deal(self) -> dict[Hand, list[Pending]]:
-        """Hand out what waits, but leave to workers that are yet to come their share."""
-        total = len(self._waiting) + sum(len(hand.under_way) for hand in self.hands)
-        most = -(-total // max(1, self.workers))
-        dealt: dict[Hand, list[Pending]] = {}
+    def assign(self) -> dict[WorkerHandle, list[Pending]]:
+        """Assign what waits, but leave their share to workers that are yet to come."""
+        total = len(self._waiting) + sum(len(worker.under_way) for worker in self.workers)
+        most = -(-total // max(1, self.wanted))
+        assigned: dict[WorkerHandle, list[Pending]] = {}
         left: deque[Pending] = deque()
         for pending in self._waiting:
             if pending.future.done():  # nobody waits for it any more
                 continue
-            if (hand := self._hand_for(pending, most)) is None:
+            if (worker := self._worker_for(pending, most)) is None:
                 left.append(pending)
                 continue
             pending.sent = time.monotonic()
-            hand.under_way[pending.order.ticket] = pending
-            dealt.setdefault(hand, []).append(pending)
+            worker.under_way[pending.order.number] = pending
+            assigned.setdefault(worker, []).append(pending)
         self._waiting = left
-        return dealt
+        return assigned
 
-    def _hand_for(self, pending: Pending, most: int) -> Hand | None:
+    def _worker_for(self, pending: Pending, most: int) -> WorkerHandle | None:
         """The worker of its task, or the least busy one; None if all have enough to do."""
-        hands, task = self.hands, pending.order.job.task.id
+        workers, task = self.workers, pending.order.job.task.id
         if pending.suspect:
-            hands = [hand for hand in hands if not hand.suspects]
-        elif pending.shared and task in self._homes:
-            return self._homes[task]
-        hand = min(hands, key=lambda one: len(one.under_way), default=None)
-        if hand is None or len(hand.under_way) >= most:
+            workers = [worker for worker in workers if not worker.suspects]
+        elif pending.shared and task in self._affinity:
+            return self._affinity[task]
+        worker = min(workers, key=lambda one: len(one.under_way), default=None)
+        if worker is None or len(worker.under_way) >= most:
             return None
         if pending.shared:
-            self._homes[task] = hand
-        return hand
+            self._affinity[task] = worker
+        return worker
 
-    def drop(self, hand: Hand) -> list[Pending]:
+    def drop(self, worker: WorkerHandle) -> list[Pending]:
         """Forget a lost worker; returns what it had under way."""
-        self.hands.remove(hand)
-        self._homes = {task: home for task, home in self._homes.items() if home is not hand}
-        lost = list(hand.under_way.values())
-        hand.under_way.clear()
+        self.workers.remove(worker)
+        self._affinity = {task: home for task, home in self._affinity.items() if home is not worker}
+        lost = list(worker.under_way.values())
+        worker.under_way.clear()
         return lost
 
     def last_try(self, pending: Pending) -> bool:
         return pending.tries >= self._retries
 
-    def again(self, pending: Pending, reason: str, *, blamed: bool = True) -> None:
+    def retry(self, pending: Pending, reason: str, *, blamed: bool = True) -> None:
         """Play it once more, or let it fail for this reason when its tries are used up."""
         if pending.future.done():
             return
@@ -156,8 +156,8 @@ class Deck:
             self.counts["retried"] += 1
             self._waiting.appendleft(pending)
 
-    def forget_homes(self) -> None:
-        self._homes.clear()
+    def forget_affinity(self) -> None:
+        self._affinity.clear()
 
     def close(self, reason: str) -> None:
         """Nobody will play what waits."""
@@ -167,6 +167,6 @@ class Deck:
                 pending.future.set_exception(RunError(reason))
 
 
-def blamed_for(hand: Hand, deadline: float) -> Collection[Pending]:
+def blamed_for(worker: WorkerHandle, deadline: float) -> Collection[Pending]:
     """What may have ended a worker: what was too late, or else suspect, or else all it had."""
-    return hand.late(deadline) or hand.suspects or list(hand.under_way.values())
+    return worker.late(deadline) or worker.suspects or list(worker.under_way.values())
