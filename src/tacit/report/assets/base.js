@@ -146,13 +146,15 @@ function choice(name, options, value, act) {
   return h("label", {}, name, select(options, value, act, { "aria-label": name }));
 }
 
+// An option is [value, words], or a value that is its own words.
 function select(options, value, act, settings = {}) {
   const box = h(
     "select",
     { ...settings, onchange: () => act(box.value) },
-    options.map((o) =>
-      h("option", { value: o[0], selected: o[0] === value }, oneLine(o[1])),
-    ),
+    options.map((option) => {
+      const [key, words = key] = [option].flat();
+      return h("option", { value: key, selected: key === value }, oneLine(words));
+    }),
   );
   box.value = value;
   return box;

@@ -384,7 +384,7 @@ function drawCard(card, chart, lines) {
     fill(
       card.title,
       select(
-        chart.names.map((n) => [n, n]),
+        chart.names,
         view.metric,
         (name) => {
           view.metric = name;

@@ -23,18 +23,10 @@ function drawTalk(runs) {
   if (!choices.length) return;
   fill(
     byId("talk-controls"),
-    choice(
-      "Size by",
-      [
-        ["tokens", "tokens"],
-        ["messages", "messages"],
-      ],
-      talkView.unit,
-      (unit) => {
-        talkView.unit = unit;
-        drawTalk(runs);
-      },
-    ),
+    choice("Size by", ["tokens", "messages"], talkView.unit, (unit) => {
+      talkView.unit = unit;
+      drawTalk(runs);
+    }),
   );
   const run = runs[0],
     has = (key) => choices.some((c) => c[0] === key);

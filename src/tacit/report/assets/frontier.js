@@ -7,18 +7,10 @@ function drawFrontier(runs) {
   fill(
     byId("frontier-controls"),
     priced &&
-      choice(
-        "Cost",
-        [
-          ["tokens", "tokens"],
-          ["money", "money"],
-        ],
-        view.cost,
-        (v) => {
-          view.cost = v;
-          drawFrontier(runs);
-        },
-      ),
+      choice("Cost", ["tokens", "money"], view.cost, (cost) => {
+        view.cost = cost;
+        drawFrontier(runs);
+      }),
     viewToggle("Log scale", "logCost", () => drawFrontier(runs)),
   );
   const chart = byId("frontier-chart");

@@ -49,40 +49,12 @@ function eyebrow(run) {
 
 function oneRun(run) {
   const { trained, untrained } = run;
-  const parts = [eyebrow(run)];
-  if (trained)
-    parts.push(
-      h(
-        "h1",
-        { class: "claim" },
-        `${percent(trained.accuracy.mean)} solved, ${fixed(trained.tokens?.mean)} tokens each`,
-      ),
-      h("p", { class: "lead" }, comparison(run)),
-    );
-  else if (untrained)
-    parts.push(
-      h(
-        "h1",
-        { class: "claim" },
-        `Starts from ${percent(untrained.accuracy.mean)} solved, ${fixed(untrained.tokens?.mean)} tokens each`,
-      ),
-      h(
-        "p",
-        { class: "lead" },
-        "Held-out numbers of the trained team follow with its first evaluation.",
-      ),
-    );
-  else if (run.overview.audit) parts.push(h("h1", { class: "claim" }, auditClaim(run.overview.audit)));
-  else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
-  else
-    parts.push(
-      h("h1", { class: "claim" }, "No evaluation yet"),
-      h(
-        "p",
-        { class: "lead" },
-        "This page shows what is in the run folder; held-out numbers appear with the first evaluation.",
-      ),
-    );
+  const [claim, lead] = claimOf(run);
+  const parts = [
+    eyebrow(run),
+    h("h1", { class: "claim" }, claim),
+    lead != null && h("p", { class: "lead" }, lead),
+  ];
   if (
     run.state.steps &&
     run.state.step != null &&
@@ -103,6 +75,25 @@ function oneRun(run) {
     );
   const tiles = (trained || untrained) && runTiles(run);
   return [...parts, tiles && h("div", { class: "tiles" }, tiles)];
+}
+
+// What the page says first, and below it.
+function claimOf(run) {
+  const { trained, untrained } = run;
+  const numbers = ({ accuracy, tokens }) =>
+    `${percent(accuracy.mean)} solved, ${fixed(tokens?.mean)} tokens each`;
+  if (trained) return [numbers(trained), comparison(run)];
+  if (untrained)
+    return [
+      `Starts from ${numbers(untrained)}`,
+      "Held-out numbers of the trained team follow with its first evaluation.",
+    ];
+  if (run.overview.audit) return [auditClaim(run.overview.audit)];
+  if (run.points.length) return [bestClaim(run)];
+  return [
+    "No evaluation yet",
+    "This page shows what is in the run folder; held-out numbers appear with the first evaluation.",
+  ];
 }
 
 // "Untrained it solved …; solo solves …": the other teams of the run, in one sentence each.

@@ -141,19 +141,11 @@ class Talks {
         }),
       ),
       choose("Where", "where", [...kinds, ...where]),
-      choose("Answer", "verdict", [
-        ["right", "right"],
-        ["wrong", "wrong"],
-        ["failed", "failed"],
-      ]),
+      choose("Answer", "verdict", ["right", "wrong", "failed"]),
       choose(
         "Help",
         "effect",
-        [
-          ["helped", "helped"],
-          ["harmed", "harmed"],
-          ["same", "no difference"],
-        ],
+        ["helped", "harmed", ["same", "no difference"]],
         effects ? null : why,
         { any: effects ? "any" : "not known", disabled: !effects },
       ),
@@ -168,18 +160,8 @@ class Talks {
         ["spoken", "everybody spoke"],
       ]),
       roles.length > 1 &&
-        choose(
-          "Role",
-          "role",
-          roles.map((r) => [r, r]),
-          "With Talk: silent or spoken is about this role",
-        ),
-      levels.length > 1 &&
-        choose(
-          "Difficulty",
-          "level",
-          levels.map((l) => [l, l]),
-        ),
+        choose("Role", "role", roles, "With Talk: silent or spoken is about this role"),
+      levels.length > 1 && choose("Difficulty", "level", levels),
       between("Tokens", "fewest", "most"),
       this.flat.some((one) => one.source === "train") && between("Step", "first", "last"),
       choose(
