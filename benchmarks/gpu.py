@@ -39,7 +39,7 @@ from trl_cycle import Setting, compare, open_model
 from tacit.config import Config, OptimizerConfig, PolicyConfig, TrainConfig
 from tacit.config.file import parse_config
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
-from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.gc_freeze import gc_frozen
 from tacit.engine.local import LocalEngine
 from tacit.learn.assemble import open_training
 from tacit.learn.batch import Row
@@ -82,7 +82,7 @@ def main() -> None:
         began = time.perf_counter()
         torch.cuda.reset_peak_memory_stats()
         try:
-            with undisturbed():
+            with gc_frozen():
                 result[name] = SECTIONS[name](asked)
         except Exception as error:
             traceback.print_exc()

@@ -32,7 +32,7 @@ import torch
 
 from tacit.config import Config, LossConfig, OptimizerConfig, PolicyConfig, TrainConfig
 from tacit.engine.base import Completion, Request, Sampling, derive_seed
-from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.gc_freeze import gc_frozen
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.learn.advantage import normalised
@@ -140,7 +140,7 @@ async def _run_ours(setting: Setting, gate: Gate, report: Report) -> None:
     clock = Clock(setting.device)
     number = 0
     try:
-        with undisturbed():  # as in training
+        with gc_frozen():  # as in training
             while gate():
                 mine = prompts[number * setting.prompts :][: setting.prompts]
                 clock.start()

@@ -6,6 +6,9 @@ the outcome. For a rented GPU, where what is not kept in time is lost:
 
     python -m experiments.chain experiments/split-gsm8k-blind.yaml --until 900 --out runs/blind-s0 \
       --test "trained=tasks={name: 'experiments.split_gsm8k:tasks', split: test}" --keep split-blind
+
+A test whose label begins with `untrained` or `solo` is the recipe's, without the trained weights.
+One that fails is left out of the record, and the rest is kept.
 """
 
 import argparse
@@ -18,12 +21,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from experiments.keep import dump, record
-from tacit import Episode
+from tacit import Episode, load_config
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
 from tacit.team.roster import has_role
 
 GRID = [round(0.05 * n, 2) for n in range(1, 20)]
+UNTRAINED = ("untrained", "solo")
 GRACE_S = 60
 """For saving, after which a run that was told to end is killed."""
 
@@ -79,6 +83,15 @@ def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> 
         subprocess.run([*tacit, str(run), f"train.steps={step}"], check=False)
 
 
+def play(source: list[str], settings: list[str], folder: Path) -> bool:
+    """Play one test; False if that failed."""
+    command = [sys.executable, "-m", "tacit", "eval", *source, *settings, "--out", str(folder)]
+    if subprocess.run(command, check=False).returncode:
+        print(f"error: `{folder.name}` could not be played, and is left out", file=sys.stderr)
+        return False
+    return True
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.chain",
@@ -95,6 +108,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", metavar="NAME", help="write the record NAME-sSEED.json")
     parser.add_argument("--records", type=Path, default=Path("experiments/results"))
     args = parser.parse_args(arguments)
+    seed = load_config(args.recipe, args.overrides).seed
+    path = args.records / f"{args.keep}-s{seed}.json"
+    if args.keep and path.exists():
+        print(f"error: {path} is there already: give another name", file=sys.stderr)
+        return 2
     train(args.recipe, args.out, args.overrides, args.until)
     if Checkpoints(args.out / "checkpoints").step("best") is None:
         print(f"error: {args.out} was not evaluated in time", file=sys.stderr)
@@ -102,18 +120,20 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = chosen_lines(args.out).items()
     lines = [f"team.agents.{role}.silent_above={line}" for role, line in chosen]
     print("chosen on validation:", *lines, flush=True)
-    played = {"": args.out}
+    folders = {"": args.out}
     for test in args.test:
-        label, _, settings = test.partition("=")
-        played[label] = args.out / label
-        said = [*settings.split(";"), *lines, "--out", str(played[label])]
-        subprocess.run([sys.executable, "-m", "tacit", "eval", str(args.out), *said], check=False)
+        label, _, said = test.partition("=")
+        settings, folder = said.split(";"), args.out / label
+        frozen = label.startswith(UNTRAINED)
+        source = [args.recipe, *args.overrides] if frozen else [str(args.out)]
+        # the lines are the trained team's own, not those of a team in its place
+        own = not frozen and not any(one.startswith("team=") for one in settings)
+        if play(source, [*settings, *(lines if own else [])], folder):
+            folders[label] = folder
     if args.keep:
-        tree = record(args.keep, args.out, played)
-        path = args.records / f"{args.keep}-s{tree['seed']}.json"
-        path.write_text(dump(tree) + "\n", encoding="utf-8")
+        path.write_text(dump(record(args.keep, args.out, folders)) + "\n", encoding="utf-8")
         print(f"wrote {path}")
-    return 0
+    return 0 if len(folders) == 1 + len(args.test) else 1
 
 
 if __name__ == "__main__":

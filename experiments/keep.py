@@ -20,7 +20,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tacit import Call, ConfigError, Episode, TacitError
+from tacit.config import TaskConfig
 from tacit.run.folder import VARIANTS
+from tacit.run.opening import tasks_of
 from tacit.team.roster import has_role
 
 RESULTS = Path(__file__).parent / "results"
@@ -72,7 +74,14 @@ def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
         leaks = {"leaks": _json(summaries[file.stem])["leaks"]} if file.stem in teams else {}
         alone = label and len(teams) == 1
         name = file.stem.replace(teams[0], label, 1) if alone else file.stem
-        yield name, {**columns(episodes), **leaks, **_lines_of(folder, episodes)}
+        named = _named(folder) if any(len(episode.needed) > 1 for episode in episodes) else {}
+        yield name, {**columns(episodes, named), **leaks, **_lines_of(folder, episodes)}
+
+
+def _named(folder: Path) -> dict[str, dict[str, bool]]:
+    """Task → who holds a supporting paragraph whose title the question names."""
+    tasks = tasks_of(TaskConfig.model_validate(_json(folder / "config.json")["tasks"]))
+    return {task.id: task.data["named"] for task in tasks if "named" in task.data}
 
 
 def _lines_of(folder: Path, episodes: Sequence[Episode]) -> dict[str, Any]:
@@ -97,7 +106,9 @@ def _episode(line: bytes, file: Path) -> Episode:
         ) from None
 
 
-def columns(episodes: Sequence[Episode]) -> dict[str, Any]:
+def columns(
+    episodes: Sequence[Episode], named: Mapping[str, Mapping[str, bool]] | None = None
+) -> dict[str, Any]:
     """One evaluation, a position for each task. A task that was played again counts as it ended."""
     by_task = {episode.task_id: episode for episode in episodes}
     if any(episode.sample for episode in episodes):
@@ -122,7 +133,18 @@ def columns(episodes: Sequence[Episode]) -> dict[str, Any]:
         made["log_silence"] = [_log_silence(call) for (call,) in chosen]
     elif any(chosen):
         made["choices"] = _choices(chosen)
-    return made
+    truths = {"needed": [e.needed for e in mine]}
+    truths["named"] = [(named or {}).get(e.task_id, {}) for e in mine]
+    return made | {name: by_agent for name, some in truths.items() if (by_agent := _flags(some))}
+
+
+def _flags(truths: Sequence[Mapping[str, bool]]) -> dict[str, str]:
+    """Agent → what is true of it, a position for each task."""
+    agents = dict.fromkeys(agent for one in truths for agent in one)
+    return {
+        agent: "".join("01"[one[agent]] if agent in one else "-" for one in truths)
+        for agent in agents
+    }
 
 
 def _log_silence(call: Call) -> float | None:
@@ -174,14 +196,14 @@ def _calls(episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:
         "calls": len,
         "silent": lambda some: sum(call.silent for call in some),
         "cut": lambda some: sum(call.stop == "length" for call in some),
+        "observed": lambda some: sum(call.usage.observed for call in some),
     }
     kinds = dict.fromkeys(f"{c.agent}/{c.part}" for e in episodes for c in e.calls)
     found = {}
     for kind in kinds:
         mine = [[c for c in e.calls if f"{c.agent}/{c.part}" == kind] for e in episodes]
-        found[kind] = {
-            name: _column([count(some) for some in mine]) for name, count in wanted.items()
-        }
+        kept = {name: _column([count(some) for some in mine]) for name, count in wanted.items()}
+        found[kind] = {name: one for name, one in kept.items() if one or name != "observed"}
     return found
 
 

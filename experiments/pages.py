@@ -19,16 +19,18 @@ from experiments import audits, tables
 from experiments.plots import Point, scatter
 from experiments.records import FOLDER, Measured, Records, difference, on_shared
 from experiments.tables import interval, p_value, points, table
-from experiments.talk import talk_table
-from tacit import TacitError
+from experiments.talk import holders_table, talk_table
+from tacit import ConfigError, TacitError
 
 DOCS = Path(__file__).parents[1] / "docs"
 MAIN = re.compile(r"(?<=<!-- main -->\n).*?(?=<!-- end -->)", re.S)
 BLIND, SEEING = "split-gsm8k-blind", "split-gsm8k-seeing"
 WRONG_END = (
-    "Made with the wrong end of silence (see [limits](../results.md#limits)): what is said here of "
-    "agents that may be silent is to be measured again."
+    "Made with the wrong end of silence (see [limits](../results.md#limits)){but}: what is said "
+    "here of agents that may be silent is to be measured again."
 )
+RIGHT_END = "right-end"
+"""The variant of an experiment that was made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ def contents(records: Records) -> str:
     rows = []
     for name, variants in experiments(records).items():
         team = records.measured(variants[0], "trained")
-        about = re.split(r"(?<=[^0-9])[.] ", _abouts()[variants[0]])[0].rstrip(".")
+        about = re.split(r"(?<=[^0-9])[.] ", _about(variants[0]))[0].rstrip(".")
         right = interval(team.accuracy) if team else ""
         rows.append((f"[{name}]({name}.md)", about, str(len(records.runs[variants[0]])), right))
     head = ("experiment", "what", "seeds", "trained team, right % [95 %]")
@@ -239,12 +241,15 @@ def page(records: Records, name: str, names: list[str]) -> str:
     """Everything that is recorded of an experiment and its variants."""
     wrong_end = name.startswith(("gspo", "silence-")) or name == "baselines-dialogue"
     parts = [f"# {name}\n"]
-    parts += [f"{'' if n == name else f'`{n}`: '}{_abouts()[n]}\n" for n in names]
-    parts += [f"{WRONG_END}\n"] if wrong_end else []
+    parts += [f"{'' if n == name else f'`{n}`: '}{_about(n)}\n" for n in names]
+    again = f"{name}+{RIGHT_END}" in names
+    but = f", all but `{name}+{RIGHT_END}`" if again else ""
+    parts += [f"{WRONG_END.format(but=but)}\n"] if wrong_end else []
     sections = {
         "Measured": tables.measured_table,
         "Paired differences": tables.within_table,
         "What talk is worth": talk_table,
+        "Who speaks": holders_table,
         "By level": tables.level_table,
         "By how often the Actor alone is right": tables.difficulty_table,
         "Training": tables.training_table,
@@ -259,6 +264,12 @@ def page(records: Records, name: str, names: list[str]) -> str:
 @cache
 def _abouts() -> dict[str, str]:
     return dict(yaml.safe_load((FOLDER / "about.yaml").read_text(encoding="utf-8")))
+
+
+def _about(name: str) -> str:
+    if name not in _abouts():
+        raise ConfigError(f"experiments/results/about.yaml: say in a sentence what `{name}` is")
+    return _abouts()[name]
 
 
 def files(records: Records) -> dict[Path, str]:

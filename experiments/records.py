@@ -30,7 +30,7 @@ HELPERS = {
 """Parts whose words are for teammates, as records name them."""
 BY_TASK = (
     "ids", "right", "answer", "leak", "path", "level", "right_calls", "log_silence",
-    "base_nats", "base_tokens",
+    "base_nats", "base_tokens", "reward", "calls", "choices", "needed", "named",
 )  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -97,6 +97,13 @@ class Measured:
         )
         return np.where(np.isnan(self.right_ST), np.nan, silent / np.maximum(1, calls))
 
+    @property
+    def worth(self) -> "Measured | None":
+        """The same, right by as much as its answers are worth; None if that is right or wrong."""
+        if not all("reward" in one for one in self.columns):
+            return None
+        return Measured(tuple({**one, "right": one["reward"]} for one in self.columns))
+
     def on_level(self, level: str) -> "Measured":
         levels = self.columns[0]["level"]
         return self.only(one for one, own in zip(self.ids, levels, strict=True) if own == level)
@@ -158,16 +165,13 @@ def _chosen(tree: Mapping[str, Any], ids: Sequence[str]) -> Columns:
     places = [place[task] for task in ids]
 
     def pick(column: Any) -> Any:
+        if isinstance(column, Mapping):
+            return {name: pick(one) for name, one in column.items()}
         if isinstance(column, str):
             return "".join(column[i] for i in places)
         return [column[i] for i in places] if isinstance(column, list) else column
 
-    calls = {
-        kind: {name: pick(column) for name, column in columns.items()}
-        for kind, columns in tree["calls"].items()
-    }
-    kept = {name: pick(tree[name]) for name in BY_TASK if name in tree}
-    return {**tree, **kept, "calls": calls}
+    return {**tree, **{name: pick(tree[name]) for name in BY_TASK if name in tree}}
 
 
 def _numbers(tree: Mapping[str, Any], name: str) -> Array:

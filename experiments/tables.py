@@ -1,5 +1,6 @@
 """The tables of one experiment's page, and how numbers are written."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -9,9 +10,12 @@ import yaml
 
 from experiments.records import Difference, Measured, Records, auc, difference, on_shared
 from tacit.evaluation.statistics import Estimate
+from tacit.run.folder import VARIANTS
 
 BINS = ((0, 0), (1, 2), (3, 5), (6, 7), (8, 8), (0, 8))
 """Of eight sampled answers of the Actor alone, so many right."""
+WORTH = ", F1"
+"""What rows are called that count what answers are worth; answers in words have F1."""
 Names = Sequence[str]
 
 
@@ -69,19 +73,23 @@ def course(curve: Sequence[float | None], scale: float = 1.0) -> str:
 
 
 def alone(records: Records, name: str, team: Measured) -> Measured | None:
-    """The Actor by itself on the same tasks, with the same model folder where there are two."""
+    """The Actor by itself on the same tasks, with the same model folder and cap where there are
+    two: a record's own evaluation `solo, TASKS` before that of others."""
+    tasks = team.tasks.partition("/")[0]
+    if own := records.measured(name, f"solo, {tasks}"):
+        return own
     if team.tasks == "gsm8k/test":
-        again = name in ("finetuned-hinter", "baselines+right-end")
+        again = name.endswith("+right-end") or name == "finetuned-hinter"
         return records.measured("baselines+right-end" if again else "baselines", "solo")
-    if team.tasks.startswith("split-gsm8k"):
+    if tasks == "split-gsm8k":
         return records.measured(name, "alone")
     if team.tasks == "jigsaw/test":  # split GSM8K: the same for both kinds of helper
         return records.measured("split-gsm8k-blind-untrained", "alone")
-    if team.tasks.startswith(("humaneval_plus", "mbpp_plus")):
-        return records.measured(name, "solo")
+    if tasks in ("humaneval_plus", "mbpp_plus"):
+        return records.measured(f"code-baselines-{tasks}", "solo")
     if team.tasks == "gsm8k/train":  # its own where it has one, since caps differ
         return records.measured(name, "solo") or records.measured("prompts", "solo")
-    return records.measured("baselines-dialogue", f"solo, {team.tasks.partition('/')[0]}")
+    return records.measured("baselines-dialogue", f"solo, {tasks}")
 
 
 def _teams(records: Records, names: Names) -> Iterable[tuple[str, str, Measured]]:
@@ -91,6 +99,14 @@ def _teams(records: Records, names: Names) -> Iterable[tuple[str, str, Measured]
         for evaluation in dict.fromkeys(one for run in runs for one in run["evaluations"]):
             if evaluation != "team without helpers":
                 yield name, evaluation, records.get(name, evaluation)
+
+
+def _scored(records: Records, names: Names) -> Iterable[tuple[str, str, Measured]]:
+    """The evaluations, and once more by what answers are worth where that is more than right."""
+    for name, evaluation, team in _teams(records, names):
+        yield name, evaluation, team
+        if worth := team.worth:
+            yield name, evaluation + WORTH, worth
 
 
 def _label(name: str, what: str) -> str:
@@ -104,10 +120,12 @@ def measured_table(records: Records, names: Names) -> str:
         "messages with the answer %", "calls cut off %",
     )  # fmt: skip
     rows = []
-    for name, evaluation, team in _teams(records, names):
+    for name, evaluation, team in _scored(records, names):
         if evaluation.startswith("eval-"):
             continue
         solo = alone(records, name, team)
+        if evaluation.endswith(WORTH):
+            solo = solo.worth if solo else None
         itself = evaluation.partition(",")[0] in ("solo", "alone")
         test = difference(solo, team) if solo and not itself else None
         roles = (f"{k.replace('/', ' as ')} {team.mean('generated', [k]):.0f}" for k in team.kinds)
@@ -119,7 +137,7 @@ def measured_table(records: Records, names: Names) -> str:
                 f"{team.seeds}: {by_seed(team.right_ST)}" if team.seeds > 1 else "1",
                 interval(team.accuracy),
                 points(test),
-                p_value(test),
+                "" if evaluation.endswith(WORTH) else p_value(test),
                 f"{team.mean('generated'):.1f}",
                 f"{team.mean('read'):.1f}",
                 f"{float(np.nanmean(team.column('path'))):.1f}",
@@ -142,15 +160,20 @@ def _leaks(team: Measured) -> str:
 def within_table(records: Records, names: Names) -> str:
     """What training and each check change, on the seeds that have both."""
     rows = []
-    for name, evaluation, team in _teams(records, names):
+    for name, label, team in _scored(records, names):
+        evaluation = label.removesuffix(WORTH)
         if "untrained" in evaluation:
             continue
-        first = "untrained" if evaluation == "trained" else "trained"
+        trained = re.match("trained($|, )", evaluation) and not evaluation.endswith(VARIANTS)
+        first = f"un{evaluation}" if trained else "trained"
         before = records.measured(name, first, beside=evaluation)
+        if before and label != evaluation:
+            before = before.worth
         if before and before.tasks == team.tasks:
             test = difference(before, team)
             tokens = f"{before.mean('generated'):.0f} → {team.mean('generated'):.0f}"
-            rows.append((_label(name, evaluation), first, points(test), p_value(test), tokens))
+            p = p_value(test) if label == evaluation else ""
+            rows.append((_label(name, label), first, points(test), p, tokens))
     return table(("team", "against", "points [95 %]", "p", "generated"), rows)
 
 

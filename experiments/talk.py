@@ -7,7 +7,7 @@ silence elsewhere, so that the two differ in when they speak and in nothing else
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from experiments.records import (
     FOLDER,
     RESAMPLES,
     Array,
+    Columns,
     Measured,
     Records,
     auc,
     difference,
 )
-from experiments.tables import Names, interval, percent, points, table
+from experiments.tables import WORTH, Names, interval, percent, points, table
 from tacit.evaluation.statistics import Estimate
+from tacit.run.folder import ALONE, REWORDED, SPEAKING, WITHOUT
 
-SPEAKING, SILENT = "trained made to speak", "trained without helpers"
+TRAINED = "trained"
 RULES = FOLDER / "rules"
 ORACLE = "told the missing sentence"
 
@@ -37,20 +39,146 @@ def talk_table(records: Records, names: Names) -> str:
     )  # fmt: skip
     rows = []
     for name in names:
-        if not records.measured(name, SPEAKING):
-            continue
-        of = f" ({name.partition('+')[2]})" if "+" in name else ""
-        seeds = {_seed(n, run): Records({name: {n: run}}) for n, run in records.runs[name].items()}
-        for seed, some in {**seeds, "all": records}.items():
-            rows.append((seed + of, *_row(some, records, name)))
-        if rule := rule_of(name):
-            rows.append((f"the rule{of}", *_rule_row(records, name, rule)))
+        for played in _evaluations(records, name):
+            runs = {
+                seed: run
+                for seed, run in records.runs[name].items()
+                if played + SPEAKING in run["evaluations"]
+            }
+            marks = [name.partition("+")[2], played.removeprefix(TRAINED).removeprefix(", ")]
+            of = "".join(f" ({mark})" for mark in marks if mark)
+            seeds = {_seed(n, run, played): Records({name: {n: run}}) for n, run in runs.items()}
+            rule = rule_of(name) if played == TRAINED else None
+            for seed, some in {**seeds, "all": records}.items():
+                plays = Plays.of(some, name, played)
+                rows.append((seed + of, *_row(plays, records, name, rule)))
+                if worth := plays.worth:
+                    rows.append((seed + of + WORTH, *_row(worth, records, name)))
+            if rule:
+                rows.append((f"the rule{of}", *_rule_row(plays, records, name, rule)))
     return table(head, rows)
 
 
-def _seed(number: int, run: Any) -> str:
-    lines = run["evaluations"]["trained"].get("silent_above", {}).values()
+def _evaluations(records: Records, name: str) -> list[str]:
+    """Those that were also played with everybody made to speak."""
+    found = dict.fromkeys(one for run in records.runs[name].values() for one in run["evaluations"])
+    return [one for one in found if one + SPEAKING in found]
+
+
+def _seed(number: int, run: Any, played: str) -> str:
+    lines = run["evaluations"][played].get("silent_above", {}).values()
     return f"{number}, silent from π {next(iter(lines), 0.5):.2f}".replace(" 0.", " .")
+
+
+class Plays(NamedTuple):
+    """A team, and the same tasks played in other ways with its weights."""
+
+    team: Measured
+    silent: Measured | None
+    speaking: Measured | None
+    alone: Measured | None
+    reworded: Measured | None
+
+    @classmethod
+    def of(cls, records: Records, name: str, played: str) -> "Plays":
+        ways = (WITHOUT, SPEAKING, ALONE, REWORDED)
+        others = [records.measured(name, played + way, beside=played) for way in ways]
+        team = records.measured(name, played, beside=played + SPEAKING)
+        assert team is not None
+        return cls(team, *others)
+
+    @property
+    def worth(self) -> "Plays | None":
+        """The same by what answers are worth; None if that is right or wrong."""
+        team, *others = (one.worth if one else None for one in self)
+        return Plays(team, *others) if team else None
+
+
+class Chose(NamedTuple):
+    """Every agent that could be silent on every task, under one seed."""
+
+    needed: Any
+    """Whether it knew what the others lack."""
+    spoke: Any
+    odds: Any
+    """−log π(silence), of several choices the one in which it was most inclined to speak."""
+    named: Any
+    """Whether the question names the title of what it knew; NaN where nobody says."""
+
+    @classmethod
+    def of(cls, one: Columns, rounds: int | None = None) -> "Chose | None":
+        """None if the record does not say who was needed. `rounds`: only the first ones."""
+        known = one.get("needed") or _by_level(one)
+        rows = [
+            [_flags(known[agent]), *found, _flags(named)]
+            for agent in known
+            if (found := _choices(one, agent, rounds))
+            for named in [one.get("named", {}).get(agent) or "-" * len(one["ids"])]
+        ]
+        if not rows:
+            return None
+        needed, spoke, odds, named = (np.concatenate(some) for some in zip(*rows, strict=True))
+        asked = ~np.isnan(needed) & ~np.isnan(spoke)
+        return cls((needed > 0)[asked], spoke[asked], odds[asked], named[asked])
+
+    @property
+    def auc(self) -> float:
+        return auc(self.odds[self.needed], self.odds[~self.needed])
+
+
+def _by_level(one: Columns) -> dict[str, str]:
+    if "needed" not in one.get("level", ()):
+        return {}
+    return {"": "".join("01"[level == "needed"] for level in one["level"])}
+
+
+def _flags(text: str) -> Array:
+    return np.array([np.nan if one == "-" else float(one) for one in text])
+
+
+def _choices(one: Columns, agent: str, rounds: int | None) -> tuple[Array, Array] | None:
+    """Whether the agent spoke, and its odds, by task; NaN where it was not asked."""
+    if "log_silence" in one:
+        team = Measured((one,))
+        return 1.0 - team.silent_ST[0], -team.column("log_silence")[0]
+    asked = [name for name in one.get("choices", {}) if name.startswith(f"{agent}, round ")]
+    asked = [name for name in asked if rounds is None or int(name.split()[-1]) < rounds]
+    if not asked:
+        return None
+    silent = np.array([_flags(one["choices"][name]["silent"]) for name in asked])
+    team = Measured((one,))
+    odds = [-team.column(f"choices.{name}.log_silence")[0] for name in asked]
+    never = np.isnan(silent).all(axis=0)
+    most = np.fmax.reduce(np.array(odds), axis=0)
+    return np.where(never, np.nan, (silent == 0).any(axis=0)), most
+
+
+def holders_table(records: Records, names: Names) -> str:
+    """Who of several agents with paragraphs speaks, before and after a question of the asker's."""
+    rows = []
+    for name in names:
+        for seed, run in records.runs[name].items():
+            for evaluation, one in run["evaluations"].items():
+                if "named" not in one or evaluation.endswith((SPEAKING, REWORDED)):
+                    continue
+                again = any(choice.endswith("round 1") for choice in one["choices"])
+                for rounds, when in ((1, "before the question"), (None, "after")):
+                    chose = Chose.of(one, rounds)
+                    if chose is None or (rounds and not again):
+                        continue
+                    kinds = (chose.named > 0, chose.needed & (chose.named < 1), ~chose.needed)
+                    spoke = [_mean(chose.spoke[kind]) for kind in kinds]
+                    label = f"{evaluation}, {when}" if again else evaluation
+                    known = f"{chose.auc:.2f}".lstrip("0")
+                    rows.append((label, str(seed), known, *spoke, _mean(chose.spoke)))
+    head = (
+        "team", "seed", "AUC", "spoke, title named %", "second hop %", "not needed %", "all %",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def _mean(values: Array) -> str:
+    return percent(float(values.mean())) if len(values) else ""
 
 
 def _set(name: str) -> str:
@@ -67,12 +195,11 @@ def rule_of(name: str) -> dict[str, Any] | None:
     return {**tree, "speaks": np.array([int(one) for one in tree["speaks"]], float)}
 
 
-def by_rule(records: Records, name: str) -> Measured | None:
+def by_rule(plays: Plays, rule: dict[str, Any]) -> Measured | None:
     """The team's messages on the tasks on which the rule speaks, and silence on the others."""
-    rule, plays = rule_of(name), _plays(records, name)
-    if rule is None or None in plays:
+    if not plays.silent or not plays.speaking:
         return None
-    quiet, loud = (play.only(rule["ids"]) for play in plays if play)
+    quiet, loud = (play.only(rule["ids"]) for play in (plays.silent, plays.speaking))
     right_ST = np.where(rule["speaks"] > 0, loud.right_ST, quiet.right_ST)
     text = ["".join("-" if np.isnan(x) else "01"[int(x)] for x in one) for one in right_ST]
     return Measured(tuple({**c, "right": t} for c, t in zip(loud.columns, text, strict=True)))
@@ -107,58 +234,50 @@ def over_draws(formula: Callable[..., Array], rows_ST: Sequence[Array]) -> Estim
     return Estimate(float(exact), float(low), float(high))
 
 
-def _row(some: Records, records: Records, name: str) -> tuple[str, ...]:
-    team = some.get(name, "trained")
-    others = {
-        label: some.measured(name, label)
-        for label in (SILENT, SPEAKING, "trained weights alone", "trained reworded")
-    }
-    against = {label: difference(one, team) if one else None for label, one in others.items()}
-    rule, share = by_rule(some, name), gained(records, name, team)
-    spoke_ST, needed = 1.0 - team.silent_ST, np.array(_needed(team))
-    odds_ST = -team.column("log_silence")
-    told = [auc(one[needed], one[~needed]) for one in odds_ST]
+def _row(
+    plays: Plays, records: Records, name: str, rule: dict[str, Any] | None = None
+) -> tuple[str, ...]:
+    team, ruled = plays.team, by_rule(plays, rule) if rule else None
+    against = [difference(one, team) if one else None for one in plays[1:4]]
+    share = gained(records, name, team)
+    chosen = [chose for one in team.columns if (chose := Chose.of(one))]
+    told: tuple[str, ...] = ("", "", "")
+    if chosen:
+        spoke, needed = (np.concatenate(some) for some in list(zip(*chosen, strict=True))[1::-1])
+        known = np.mean([chose.auc for chose in chosen])
+        told = (*_shares(spoke, needed), f"{known:.2f}".lstrip("0"))
+    spoke_ST = 1.0 - team.silent_ST
     return (
         percent(team.accuracy.mean),
         interval(share) if share else "",
-        points(against[SILENT]),
-        points(against[SPEAKING]),
-        _gate(team.right_ST, spoke_ST, [others[SILENT], others[SPEAKING]]),
-        points(difference(rule, team)) if rule else "",
-        points(against["trained weights alone"]),
-        _kept(team, others[SILENT], others["trained reworded"]),
-        percent(float(spoke_ST.mean())),
-        *_shares(spoke_ST, needed),
-        f"{np.mean(told):.2f}".lstrip("0"),
+        *map(points, against[:2]),
+        _gate(team.right_ST, spoke_ST, [plays.silent, plays.speaking]),
+        points(difference(ruled, team)) if ruled else "",
+        points(against[2]),
+        _kept(team, plays.silent, plays.reworded),
+        percent(float(np.nanmean(spoke_ST))),
+        *told,
     )
 
 
-def _rule_row(records: Records, name: str, rule: dict[str, Any]) -> tuple[str, ...]:
+def _rule_row(plays: Plays, records: Records, name: str, rule: dict[str, Any]) -> tuple[str, ...]:
     """The rule with the messages of all seeds."""
-    played = by_rule(records, name)
+    played = by_rule(plays, rule)
     assert played is not None
-    needed = np.array(_needed(played))
-    plays = [one and one.only(played.ids) for one in _plays(records, name)]
+    needed = _flags(_by_level(played.columns[0])[""]) > 0
+    others = [one and one.only(played.ids) for one in (plays.silent, plays.speaking)]
     spoke_ST = np.broadcast_to(rule["speaks"], played.right_ST.shape)
     share = gained(records, name, played)
     return (
         percent(played.accuracy.mean),
         interval(share) if share else "",
-        *(points(difference(one, played)) if one else "" for one in plays),
-        _gate(played.right_ST, spoke_ST, plays),
+        *(points(difference(one, played)) if one else "" for one in others),
+        _gate(played.right_ST, spoke_ST, others),
         *[""] * 3,
         percent(float(spoke_ST.mean())),
         *_shares(spoke_ST, needed),
         f"{rule['auc']:.2f}".lstrip("0"),
     )
-
-
-def _plays(records: Records, name: str) -> list[Measured | None]:
-    return [records.measured(name, one) for one in (SILENT, SPEAKING)]
-
-
-def _needed(team: Measured) -> list[bool]:
-    return [level == "needed" for level in team.columns[0]["level"]]
 
 
 def _shares(spoke: Array, needed: Any) -> tuple[str, str]:

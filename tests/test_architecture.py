@@ -30,8 +30,9 @@ CORE = (
     "__main__",
 )
 RINGS = (
-    "plan",
     "graders",
+    "plan",
+    "doctor",
     "benchmarks",
     "api",
     "fast",

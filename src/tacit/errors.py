@@ -82,3 +82,10 @@ class RunError(TacitError, RuntimeError):
 
 class SpendCap(RunError):
     """The run has reached its spend cap; it resumes with a larger one."""
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error inside an exception group, or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

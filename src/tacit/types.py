@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+Ids = tuple[int, ...]
+"""Token ids."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -49,12 +52,12 @@ class ToolCall:
     arguments: str = "{}"
     """JSON as the model wrote it, malformed or not."""
     id: str = ""
-    """By which an API tells the calls of one message apart."""
+    """Tells the calls of one message apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What a model is told of a tool."""
+    """A tool's description, as the model is given it."""
 
     name: str
     description: str
@@ -70,6 +73,10 @@ class ChatMessage:
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     """role `assistant`: the calls it makes; role `tool`: the one that it answers."""
+
+
+Prompt = tuple[ChatMessage, ...]
+"""A prompt or a part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ MOST_TOKENS = 10**9
 class Usage:
     """Tokens of calls, summed.
 
-    `cached` and `observed` (what tools said) are part of `prompt`, `reasoning` of `generated`.
+    `cached` and `observed` (tool results) are part of `prompt`, `reasoning` of `generated`.
     """
 
     prompt: int = 0
@@ -126,7 +133,7 @@ class Usage:
 
     @property
     def spent(self) -> int:
-        """What budgets count: what agents generated, and what they had tools say."""
+        """The tokens that budgets count: what agents generated, and the results of their tools."""
         return self.generated + self.observed
 
     @property
@@ -140,13 +147,13 @@ class Call:
 
     agent: str
     model: str
-    messages: tuple[ChatMessage, ...]
+    messages: Prompt
     text: str
     stop: Stop
     usage: Usage
-    prompt_ids: tuple[int, ...] = ()
+    prompt_ids: Ids = ()
     """Empty for text-only engines, as are the next two."""
-    output_ids: tuple[int, ...] = ()
+    output_ids: Ids = ()
     """Every sampled id, the end-of-sequence token included."""
     logprobs: tuple[float, ...] = ()
     """Of each output id, under the distribution it was drawn from."""
@@ -158,9 +165,9 @@ class Call:
     may_be_silent: bool | None = None
     """Whether silence was allowed; None, as in older run folders, is inferred."""
     unheard: bool = False
-    """Speech that reached nobody: the silence marker, but not in its own tokens."""
+    """True if the silence marker was spelled in other tokens: speech, but shown to nobody."""
     heard: str | None = None
-    """What others read if it is not the text: the sentence that a number quotes."""
+    """What other agents read if that is not `text`, such as the sentence that a number quotes."""
     choice: Choice = Choice.FREE
     silence_logprob: float | None = None
     """log π(silence | prompt), if silence was allowed and the engine knows it."""
@@ -178,21 +185,21 @@ class Call:
     logprob: float | None = None
     """Of the whole output: the sum of `logprobs`, or the server's number; None if not known."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """The tools it had run. What they said is in the prompt of the agent's next call."""
+    """Tools that were run. Their results are in the prompt of the agent's next call."""
 
     @property
     def is_turn(self) -> bool:
-        """True for a message that others could hear; a tool call is not said to anyone."""
+        """True for a message that other agents could read; silence and tool calls are not."""
         return not (self.withheld or self.tool_calls)
 
     @property
     def delivered(self) -> str:
-        """What others read of a message that they could hear."""
+        """The text that other agents read."""
         return self.text if self.heard is None else self.heard
 
     @property
     def withheld(self) -> bool:
-        """True if the agent had the word and nobody heard anything."""
+        """True if the agent was silent, or its message is shown to nobody."""
         return self.silent or self.unheard
 
     def __post_init__(self) -> None:
@@ -246,8 +253,8 @@ class Grade:
 class Episode:
     """One play of one task. A failed one has `error` and no grade, and never counts as wrong.
 
-    One with `error` and a grade is wrong: the team's own messages overflowed a prompt, or an app
-    broke without the agent that was left out.
+    With both `error` and a grade it counts as wrong: the team's own messages overflowed a prompt,
+    or an app broke without the agent that was left out.
     """
 
     task_id: str
@@ -256,7 +263,7 @@ class Episode:
     views: Mapping[str, str] = field(default_factory=dict)
     """What single agents were shown of the task; see `Task.views`."""
     needed: Mapping[str, bool] = field(default_factory=dict)
-    """Agent → whether it knew what the others lacked, for tasks that have a truth about it."""
+    """Agent → whether it held information that the others needed, if the task says so."""
     calls: tuple[Call, ...] = ()
     answer: str = ""
     grade: Grade | None = None

@@ -11,7 +11,7 @@ import pytest
 
 from tacit.audit.apps import AppOptions, audit_recording
 from tacit.audit.audit_tables import audit_tables, estimate_lines
-from tacit.cli.tables import out as console
+from tacit.cli.terminal import out as console
 from tacit.config import Config
 from tacit.errors import ConfigError, EngineError, SpendCap
 from tacit.external.recording import RecordOptions, run_record
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 HERE = __name__
 TASKS = 8
+KEY = "sk-a-secret-of-theirs-0123456789"
+SHOWN = {"authorization": f"Bearer {KEY}"}
 LOCK = threading.Lock()
 STATE: dict[str, Any] = {}
 """What changes by itself between two runs of the app: set by a test."""
@@ -33,7 +35,9 @@ def asked(base_url: str, system: str, *heard: str) -> str:
         {"role": "user", "content": "\n".join(filter(None, heard))},
     ]
     body = {"model": "m", "messages": messages}
-    reply = httpx2.post(f"{base_url}/chat/completions", json=body, timeout=60.0, verify=False)
+    reply = httpx2.post(
+        f"{base_url}/chat/completions", json=body, headers=SHOWN, timeout=60.0, verify=False
+    )
     return str(reply.raise_for_status().json()["choices"][0]["message"]["content"] or "")
 
 
@@ -54,6 +58,8 @@ def solved(base_url: str, task: Task) -> str:
     plan = asked(base_url, f"{STATE.get('before', '')}You are the planner. {date}", task.question)
     if STATE.get("fragile") and not plan:
         raise ValueError("no plan")
+    if STATE.get("telling") and not plan:
+        raise ValueError(asked(base_url, "You are the teller.", task.question))
     if STATE.get("halves") and not plan and int(task.id[-1]) % 2:
         raise ValueError("no plan")
     cheer = asked(base_url, f"You are the cheerleader. {date}", task.question)
@@ -69,6 +75,8 @@ def models(path: str, body: Any) -> str:
     system, heard = (message["content"] for message in body["messages"])
     if "planner" in system:
         return "I have worked it out, and the sum is 42."
+    if "teller" in system:
+        return f"Incorrect API key provided: {KEY}"
     if "cheerleader" in system:
         return "Thank you, that is great work from all of you!"
     return r"\boxed{42}" if "the sum is 42" in heard else r"\boxed{0}"
@@ -151,6 +159,18 @@ async def test_an_app_that_breaks_without_an_agent_has_failed_the_task(
     (told,) = result["notes"]
     assert "without planner, 8 of 8 plays failed, which counts as reward 0" in told
     assert "ValueError: no plan" in told and told in printed(result)
+
+
+async def test_no_key_is_kept_although_the_app_breaks_with_it(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    STATE["telling"] = True
+    await record(tmp_path, server.url)
+    told = printed(await audit(tmp_path))
+    assert "Incorrect API key provided: [key]" in told and KEY not in told
+    kept = [path for path in (tmp_path / "rec").rglob("*") if path.is_file()]
+    assert not any(KEY in path.read_text(encoding="utf-8") for path in kept)
+    assert any("provided: [key]" in path.read_text(encoding="utf-8") for path in kept)
 
 
 async def test_plays_that_break_now_and_then_count_beside_the_others(

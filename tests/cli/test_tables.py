@@ -8,24 +8,17 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from tacit.cli.conversation import _show_grade, show_call
+from tacit.cli.paired_tests import Compared, in_one_line, paired_tests
 from tacit.cli.tables import (
     SUMMARY,
-    Compared,
-    EpisodeBar,
-    _show_grade,
     agents_table,
-    columns,
     detail_lines,
-    in_one_line,
-    interval,
-    out,
-    paired_tests,
-    percent,
     print_result,
-    show_call,
     summary_table,
     talk_table,
 )
+from tacit.cli.terminal import EpisodeBar, columns, interval, out, percent
 from tacit.config import EvaluationConfig
 from tacit.evaluation.measure import Summary, summarise
 from tacit.evaluation.statistics import Estimate, paired

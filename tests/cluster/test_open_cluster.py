@@ -10,7 +10,7 @@ from tacit.cluster.open_cluster import worker_config
 from tacit.engine.base import Request, Sampling
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import EngineError
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tests.helpers.training_runs import tiny_config
 
 AGENTS = {
@@ -49,8 +49,8 @@ async def test_a_stand_in_becomes_the_workers_own_engine(monkeypatch: pytest.Mon
     own = ScriptedEngine(["hello"])
     monkeypatch.setitem(HERE, model_key("m"), own)
     assert pickle.loads(pickle.dumps(stand_in)) is own
-    wrapped = pickle.loads(pickle.dumps(Once(stand_in)))
-    assert isinstance(wrapped, Once) and wrapped.engine is own
+    wrapped = pickle.loads(pickle.dumps(DedupedEngine(stand_in)))
+    assert isinstance(wrapped, DedupedEngine) and wrapped.engine is own
     monkeypatch.delitem(HERE, model_key("m"))
     with pytest.raises(EngineError, match="this worker has no engine for the model m"):
         pickle.loads(pickle.dumps(stand_in))

@@ -59,6 +59,13 @@ def test_fixed_keeps_the_multiplier_after_the_warm_up() -> None:
         assert dual == Dual(value=0.3)
 
 
+def test_money_has_the_weight_of_the_tokens_that_it_replaces() -> None:
+    settings = BudgetConfig(control="fixed", money=6e-4, weight_tokens=0.1, weight_turns=0.3)
+    dual = open_duals(settings, warming=True)["money"]
+    assert step_dual("money", dual, 1e-3, settings).value == 0.1
+    assert open_duals(settings)["money"].value == 0.1
+
+
 def test_a_ceiling_held_in_vain_is_reported() -> None:
     settings = BudgetConfig(tokens=100, rate=1.0)
     dual, said = open_duals(settings)["tokens"], []

@@ -12,10 +12,10 @@ def test_steps_run_until_no_work_is_left_and_the_thread_ends_with_the_last_membe
             done.set()
         return left[0] > 0
 
-    worker.join(step)
+    worker.add(step)
     worker.wake()
     assert done.wait(10)
-    worker.leave(step)
+    worker.remove(step)
     assert left == [0]
     assert "tacit-engine" not in {thread.name for thread in threading.enumerate()}
 
@@ -29,7 +29,7 @@ def test_a_pause_waits_for_the_step_under_way_and_holds_the_next() -> None:
         steps.append(1)
         return True
 
-    worker.join(step)
+    worker.add(step)
     worker.wake()
     assert begun.wait(10)
     threading.Timer(0.05, go_on.set).start()
@@ -41,7 +41,7 @@ def test_a_pause_waits_for_the_step_under_way_and_holds_the_next() -> None:
     assert len(steps) == held
     worker.release()
     assert worker.epoch == 1
-    worker.leave(step)
+    worker.remove(step)
     assert len(steps) >= held
 
 
@@ -55,15 +55,15 @@ def test_leaving_one_of_two_keeps_the_other_at_work() -> None:
         ran.set()
         return False
 
-    worker.join(idle)
-    worker.join(step)
+    worker.add(idle)
+    worker.add(step)
     worker.wake()
     assert ran.wait(10)
-    worker.leave(idle)
+    worker.remove(idle)
     ran.clear()
     worker.wake()
     assert ran.wait(10)
-    worker.leave(step)
+    worker.remove(step)
 
 
 def test_leaving_before_any_work_is_no_wait() -> None:
@@ -72,5 +72,5 @@ def test_leaving_before_any_work_is_no_wait() -> None:
     def step() -> bool:
         return False
 
-    worker.join(step)
-    worker.leave(step)
+    worker.add(step)
+    worker.remove(step)

@@ -37,12 +37,15 @@ def test_a_run_is_trained_tested_and_kept(tmp_path: Path) -> None:
     recipe.write_text(yaml.safe_dump(tree(tasks=notes, train_tasks={**notes, "split": "train"})))
     asked = [str(recipe), "train.steps=1", "--out", str(tmp_path / "run"), "--until", "300"]
     asked += ["--test", "test=tasks.offset=6;tasks.limit=4", "--keep", "tiny"]
-    assert main([*asked, "--records", str(tmp_path)]) == 0
-    kept = json.loads((tmp_path / "tiny-s0.json").read_text())
-    assert {"eval-000000", "eval-000001", "test", "test made to speak"} <= kept[
-        "evaluations"
-    ].keys()
-    assert len(kept["evaluations"]["test"]["right"]) == 4
+    asked += ["--test", "wrong=tasks.offset=6;tasks.name=none"]
+    asked += ["--test", "untrained test=tasks.offset=6;tasks.limit=4"]
+    asked += ["--test", "solo=team={topology: solo, agents: {actor: {max_tokens: 8}}}"]
+    assert main([*asked, "--records", str(tmp_path)]) == 1, "one test cannot be played"
+    kept = json.loads((tmp_path / "tiny-s0.json").read_text())["evaluations"]
+    assert {"eval-000000", "eval-000001", "test", "test made to speak", "solo"} <= kept.keys()
+    assert "untrained test made to speak" in kept and "hinter" not in str(kept["solo"]["calls"])
+    assert "wrong" not in kept and len(kept["test"]["right"]) == 4
+    assert main([*asked, "--records", str(tmp_path)]) == 2, "a record stays as it is"
 
 
 @pytest.mark.slow

@@ -66,7 +66,9 @@ def test_partial_rewards_and_every_choice_of_several_agents_are_kept() -> None:
         replace(episode("set/test/1", False, holder(1, 0, True), holder(2, 0, False)), grade=half),
         episode("set/test/2", True, holder(1, 0, False), holder(1, 1, True), holder(2, 0, True)),
     ]
-    found = columns(plays)
+    plays[0] = replace(plays[0], needed={"holder 1": True, "holder 2": False})
+    found = columns(plays, {"set/test/1": {"holder 1": True, "holder 2": False}})
+    assert found["needed"] == found["named"] == {"holder 1": "1-", "holder 2": "0-"}
     assert found["reward"] == [0.5, 1.0] and found["right"] == "01" and "log_silence" not in found
     silent = {name: one["silent"] for name, one in found["choices"].items()}
     assert silent == {

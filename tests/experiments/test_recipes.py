@@ -26,7 +26,8 @@ RECORDED = {
 }
 NOT_RUN = {
     "api-actor", "critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "hint-tool",
-    "math-hint", "several", "split-gsm8k-small",
+    "math-hint", "several", "split-gsm8k-blind-brief", "split-gsm8k-seeing-brief",
+    "split-gsm8k-small",
 }  # fmt: skip
 """Not run, or kept elsewhere (`api-actor` in benchmarks/results)."""
 RUNS = [path.stem for path in TRAINED if path.stem not in NOT_RUN]

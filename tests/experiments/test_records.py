@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from experiments.records import Records, auc, difference
-from experiments.tables import difficulty_table, level_table, points, separation, within_table
+from experiments.tables import (
+    difficulty_table,
+    level_table,
+    measured_table,
+    points,
+    separation,
+    within_table,
+)
 from tacit import ConfigError
 from tacit.evaluation.statistics import mcnemar
 
@@ -56,6 +63,27 @@ def test_differences_are_paired_by_task_over_seeds(tmp_path: Path) -> None:
     assert 0.05 < test.difference.low < 0.1 < 0.15 < test.difference.high < 0.3
     back = difference(hint, solo)
     assert points(back).startswith("−15.0 [−")
+
+
+def test_answers_in_part_right_have_rows_of_their_own(tmp_path: Path) -> None:
+    """`only` keeps every column of a task together."""
+
+    def asked(ids: str, right: str, reward: list[float]) -> Any:
+        return {**recorded(right, [9] * 3), "ids": [*ids], "tasks": "q/test", "reward": reward}
+
+    teams = {
+        "solo, q": asked("abc", "000", [0.0, 0.0, 0.1]),
+        "untrained": asked("abc", "001", [0.5, 0.0, 1.0]),
+        "trained": asked("cba", "100", [1.0, 0.2, 0.6]),
+    }
+    records = records_of(tmp_path, {"holders-s0": teams})
+    mine = records.get("holders", "trained").only("ab").worth
+    assert mine and mine.right_ST.tolist() == [[0.6, 0.2]]
+    rows = [line.split("|") for line in measured_table(records, ["holders"]).splitlines()]
+    (f1,) = ([cell.strip() for cell in row] for row in rows if row[1].strip() == "trained, F1")
+    assert f1[5].startswith("60.0 [") and f1[6].startswith("+56.7 [") and f1[7] == ""
+    changed = within_table(records, ["holders"]).splitlines()[2:]
+    assert [row.split("|")[3].strip()[:5] for row in changed[2:]] == ["+0.0 ", "+10.0"]
 
 
 def test_a_failed_episode_counts_nowhere(tmp_path: Path) -> None:

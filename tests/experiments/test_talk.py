@@ -71,3 +71,90 @@ def test_a_row_says_what_choosing_was_worth(records: Records) -> None:
 
 def test_a_team_without_other_plays_has_no_row(records: Records) -> None:
     assert talk.talk_table(records, ["split-untrained"]) == ""
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+
+
+def record(folder: Path, name: str, **evaluations: Any) -> Records:
+    tree = {"experiment": name, "seed": 0, "calls": [], "evaluations": evaluations}
+    (folder / f"{name}-s0.json").write_text(json.dumps(tree))
+    return Records.read(folder)
+
+
+def paragraphs(right: str, reward: list[float], **more: Any) -> Any:
+    """Two tasks, two holders: the question names a title of the first's, not of the second's."""
+    silent = {"holder 1": "00", "holder 2": "10"}
+    again = {"holder 1": "0-", "holder 2": "0-"}
+    rounds = {"round 0": silent, "round 1": again}
+    return {
+        "tasks": "split_hotpotqa/test", "ids": ["1", "2"], "right": right, "path": 9,
+        "reward": reward, "level": ["", "bridge"],
+        "calls": {
+            "holder 1/quoter": {"generated": 3, "read": 5, "calls": [2, 1], "silent": 0, "cut": 0},
+            "holder 2/quoter": {
+                "generated": 3, "read": 5, "calls": [2, 1], "silent": [1, 0], "cut": 0
+            },
+            "asker/solver": {"generated": 9, "read": 9, "calls": 1, "silent": 0, "cut": 0},
+        },
+        "choices": {
+            f"{agent}, {number}": {
+                "silent": flags,
+                "log_silence": [
+                    None if one == "-" else -0.1 if one == "1" else -3.0 for one in flags
+                ],
+            }
+            for number, agents in rounds.items()
+            for agent, flags in agents.items()
+        },
+        "needed": {"holder 1": "10", "holder 2": "10"},
+        "named": {"holder 1": "10", "holder 2": "00"},
+        **more,
+    }  # fmt: skip
+
+
+def test_several_holders_have_a_row_and_one_for_f1(tmp_path: Path) -> None:
+    """All but the second hop of the first task speak: 3 of 4, two of them needed in the end."""
+    records = record(
+        tmp_path,
+        "split",
+        **{
+            "trained": paragraphs("10", [1.0, 0.4]),
+            "trained made to speak": paragraphs("10", [1.0, 0.2]),
+            "trained without helpers": paragraphs("00", [0.0, 0.0]),
+        },
+    )
+    head, _, right, worth, *_ = cells(talk.talk_table(records, ["split"]))
+    row, f1 = (dict(zip(head, one, strict=True)) for one in (right, worth))
+    assert row["right %"] == "50.0" and row["over silence"].startswith("+50.0 [")
+    assert f1["seed"].endswith(", F1") and f1["right %"] == "70.0"
+    assert f1["against always speaking"].startswith("+10.0 [")
+    assert row["silent, not needed : needed %"] == "0.0 : 0.0" and row["AUC"] == ".50"
+    _, _, before, after = cells(talk.holders_table(records, ["split"]))[:4]
+    assert before == [
+        "trained, before the question", "0", ".25", "100.0", "0.0", "100.0", "75.0"
+    ]  # fmt: skip
+    assert after[2:] == [".50", "100.0", "100.0", "100.0", "100.0"]
+
+
+def test_a_tester_is_judged_by_the_tests_that_fail(tmp_path: Path) -> None:
+    def tested(right: str, silent: list[int]) -> Any:
+        said = {"generated": 3, "read": 5, "calls": 1, "silent": silent, "cut": 0}
+        made = play("1100", None, calls={"tester/tester": said}, needed={"tester": "0011" * 25})
+        del made["level"]
+        return {**made, "right": right * 25, "log_silence": [-2.0, -0.1, -3.0, -0.1] * 25}
+
+    quiet = [0, 1, 0, 1] * 25
+    records = record(
+        tmp_path,
+        "tester",
+        **{
+            "trained, mbpp_plus": tested("1110", quiet),
+            "trained, mbpp_plus made to speak": tested("0010", [0] * 100),
+        },
+    )
+    head, _, one, *_ = cells(talk.talk_table(records, ["tester"]))
+    row = dict(zip(head, one, strict=True))
+    assert row["seed"] == "0, silent from π .50 (mbpp_plus)"
+    assert row["silent, not needed : needed %"] == "50.0 : 50.0" and row["AUC"] == ".62"

@@ -257,13 +257,31 @@ def test_what_the_server_remembered_is_part_of_the_prompt(tmp_path: Path) -> Non
     "odd",
     [{}, {"choices": [3]}, {"choices": "x", "output": 3}, {"choices": [{"message": 3}]},
      {"usage": {"prompt_tokens": "many"}}, {"usage": 3}, {"output": [{"type": "message"}]},
-     {"choices": [{"message": {"tool_calls": [{"function": 3}]}}]}],
+     {"usage": {"prompt_tokens": float("inf"), "completion_tokens": 1}},
+     {"choices": [{"message": {"tool_calls": [{"function": 3}]}}]},
+     {"choices": [{"index": [0], "delta": {"tool_calls": [{"function": 3}]}}, {"index": "a"}]}],
 )  # fmt: skip
 def test_a_reply_that_makes_no_sense_is_read_as_far_as_it_does(path: str, odd: Any) -> None:
     assert said_of(path, odd).text == "" and said_of(path, odd).usage is None
     assert isinstance(messages_of(path, odd | {"messages": [3], "input": [3]}), tuple)
     stream = b"data: " + json.dumps(odd).encode() + b"\n\ndata: [DO"
     assert assembled(path, stream)[1] is False
+
+
+def test_a_stream_is_read_whose_arguments_are_objects_and_whose_end_is_not_marked() -> None:
+    """As some servers send it."""
+    function = {"name": "add", "arguments": {"a": 17}}
+    deltas = [{"content": "So"}, {"tool_calls": [{"function": function}]}]
+    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    lines = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
+    half, ended = assembled("chat/completions", b"".join(lines))
+    assert half and not ended
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    lines.append(b"data: " + json.dumps(last).encode() + b"\n\n")
+    whole, ended = assembled("chat/completions", b"".join(lines))
+    assert whole and ended
+    said = said_of("chat/completions", whole)
+    assert (said.text, said.tool_calls) == ("So", (ToolCall("add", '{"a": 17}', "call00001"),))
 
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:

@@ -164,6 +164,19 @@ def test_no_key_is_kept_or_logged(tmp_path: Path) -> None:
     assert (first.key, second.key, third.key) == ("key 1", "key 1", "key 1 of start 2")
 
 
+def test_no_key_is_kept_or_logged_that_a_program_breaks_with(tmp_path: Path) -> None:
+    upstream = Server([failure(401, f"Incorrect API key provided: {KEY}")])
+    (tmp_path / "my_app.py").write_text(PROGRAM.replace('"any"', repr(KEY)), encoding="utf-8")
+    line = {"id": "sum", "question": "What is 17 + 25?", "answer": "42"}
+    (tmp_path / "tasks.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+    order = ("--program", "my_app:solve", "--tasks", "tasks.jsonl", "--port", "0")
+    done = tacit_(tmp_path, "record", "--to", upstream.url, "--out", "kept", *order)
+    upstream.stop()
+    outcome = (tmp_path / "kept" / "outcomes.jsonl").read_text(encoding="utf-8")
+    for text in (outcome, done.stderr):
+        assert "Incorrect API key provided: [key]" in text and KEY not in text
+
+
 def test_a_key_may_carry_labels_which_stay_here(tmp_path: Path, server: ModelServer) -> None:
     body = json.dumps(CHAT).encode()
     with recording(tmp_path, server.url) as (base, process):
@@ -222,6 +235,31 @@ def test_a_server_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     assert record.failed and record.error == "the server cannot be asked (ConnectError)"
 
 
+def test_a_cookie_goes_back_to_nobody_but_its_client(tmp_path: Path) -> None:
+    status, headers, reply = completion("42")
+    upstream = Server([(status, {"Set_Cookie": "session=of-one; Path=/"} | headers, reply)])
+    body = json.dumps(CHAT).encode()
+    with recording(tmp_path, upstream.url) as (base, process):
+        first = ask(base, "chat/completions", body)
+        ask(base, "chat/completions", body)
+        ask(base, "chat/completions", body, cookie="session=of-another")
+        log_of(process)
+    upstream.stop()
+    assert first.headers["set-cookie"] == "session=of-one; Path=/"
+    shown = [headers.get("cookie") for headers in upstream.headers]
+    assert shown == [None, None, "session=of-another"]
+
+
+def test_a_reply_without_a_body_took_some_time(tmp_path: Path) -> None:
+    upstream = Server([(200, {"Content-Type": "text/plain"}, b"")])
+    with recording(tmp_path, upstream.url) as (base, process):
+        ask(base, "chat/completions", json.dumps(CHAT).encode())
+        log_of(process)
+    upstream.stop()
+    (record,) = read_calls(tmp_path / "kept")
+    assert 0 < record.end - record.start < 60
+
+
 def test_a_stream_that_breaks_off_breaks_off_for_the_client(tmp_path: Path) -> None:
     half = b'data: {"choices": [{"index": 0, "delta": {"content": "fo"}}]}\n\n'
     head = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
@@ -235,6 +273,20 @@ def test_a_stream_that_breaks_off_breaks_off_for_the_client(tmp_path: Path) -> N
     upstream.stop()
     (record,) = read_calls(tmp_path / "kept")
     assert record.failed and record.response["choices"][0]["message"]["content"] == "fo"
+
+
+def test_a_stream_that_makes_no_sense_passes_all_the_same(tmp_path: Path) -> None:
+    pieces = [{"index": "0", "delta": {"content": "a"}}, {"index": [1], "delta": [2]}]
+    events = [b"data: " + json.dumps({"choices": [piece]}).encode() + b"\n\n" for piece in pieces]
+    stream = b"".join(events) + b"data: [DONE]\n\n"
+    upstream = Server([(200, {"Content-Type": "text/event-stream"}, stream)])
+    with recording(tmp_path, upstream.url) as (base, process):
+        passed = ask(base, "chat/completions", json.dumps(CHAT).encode())
+        log_of(process)
+    upstream.stop()
+    assert passed.content == stream
+    (record,) = read_calls(tmp_path / "kept")
+    assert not record.failed and record.response["choices"][0]["message"]["content"] == "a"
 
 
 def test_a_compressed_reply_is_passed_on_as_it_is(tmp_path: Path) -> None:

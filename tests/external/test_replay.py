@@ -11,13 +11,12 @@ import pytest
 from openai import OpenAI
 
 from tacit.errors import ConfigError
-from tacit.external.calls import CallLog, read_calls
+from tacit.external.calls import CallLog, KeylessFolder, read_calls
 from tacit.external.loopback_server import Loopback
 from tacit.external.passing import PassThrough
 from tacit.external.program import answer_of
 from tacit.external.reading import recorded_episodes
 from tacit.external.replay import Change, Mute, Replayed, Source, replaying
-from tacit.run.folder import RunFolder
 from tacit.serve.upstream import Upstream
 from tacit.types import Call, Task
 from tests.helpers.model_server import ModelServer, Tool, model_server
@@ -112,7 +111,7 @@ def chat() -> None:
 
 async def record(folder: Path, server: ModelServer, program: str) -> str:
     """What the program answers while it is recorded, as episode `one`."""
-    run = RunFolder(folder)
+    run = KeylessFolder(folder)
     run.write_json("recording.json", {"to": server.url, "pause": 30.0})
     log, upstream = CallLog(run), Upstream(server.url, None, pass_keys=True)
     app = PassThrough(upstream, lambda exchange: void(log.keep(exchange)), keys=log.keys)

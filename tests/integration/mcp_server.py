@@ -82,6 +82,12 @@ def inject() -> str:
 
 
 @server.tool()
+def echo(text: str) -> str:
+    """Says what it was told."""
+    return text
+
+
+@server.tool()
 def die() -> str:
     """Ends the server."""
     os._exit(3)

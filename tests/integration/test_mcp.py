@@ -1,6 +1,8 @@
 """Tools of a real MCP server, written with the official SDK, over stdio and HTTP."""
 
 import asyncio
+import json
+import logging
 import os
 import socket
 import subprocess
@@ -19,12 +21,39 @@ from tacit.errors import ConfigError
 from tacit.team.roster import build_roster
 from tacit.tools.mcp import Server, open_tools
 from tacit.types import Episode, ToolCall
+from tests.helpers.loopback import Answer, Sent, Server as Loopback
 from tests.helpers.scripted_teams import play
 
 pytest.importorskip("mcp", reason="extra `integration` is not installed")
 
 PROGRAM = str(Path(__file__).with_name("mcp_server.py"))
 STDIO = {"command": [sys.executable, PROGRAM], "timeout": 60}
+RESULTS = {
+    "initialize": {
+        "protocolVersion": "2025-06-18",
+        "serverInfo": {"name": "by hand", "version": "1"},
+        "capabilities": {"tools": {}},
+    },
+    "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "3"}]},
+}
+"""What a server answers, written without the SDK, which knows nothing of sessions any more."""
+NO_METHOD = {"code": -32601, "message": "there is no such method"}
+MUMBLING = f"""
+import json, sys
+for line in sys.stdin:
+    sys.stdout.buffer.write(b"one moment \\xff\\n")
+    asked = json.loads(line)
+    result = {RESULTS}.get(asked["method"])
+    body = {{"result": result}} if result else {{"error": {NO_METHOD}}}
+    print(json.dumps({{"jsonrpc": "2.0", "id": asked.get("id"), **body}}), flush=True)
+"""
+NONSENSE = """
+import json, sys
+for line in sys.stdin:
+    said = {"jsonrpc": "2.0", "id": json.loads(line).get("id"), "result": {}}
+    print(json.dumps(said), flush=True)
+"""
 ALLOWED = ["add", "odd.name", "crash", "hang", "flood", "inject", "die", "environment"]
 
 
@@ -109,6 +138,45 @@ async def test_a_server_that_dies_is_started_again_at_the_next_call() -> None:
     assert told[0].startswith("Error: ") and told[1] == "3"
 
 
+async def test_what_a_program_prints_beside_its_messages_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as outside of tests
+    one = ToolCall("add")
+    _, told = await played({"command": [sys.executable, "-c", MUMBLING]}, one, one, allow=["add"])
+    assert told == ["3", "3"] and "Traceback" not in capsys.readouterr().err
+
+
+async def test_half_a_character_closes_no_connection(server: dict[str, Any]) -> None:
+    call = ToolCall("echo", '{"text": "half \\ud800 of it"}')
+    _, told = await played(server, call, allow=["echo"])
+    assert told == ["half ? of it"]
+
+
+async def test_a_session_that_its_server_forgot_is_opened_anew_by_the_next_call() -> None:
+    sessions = ["none"]
+
+    def answer(sent: Sent) -> Answer:
+        method = str(sent.get("method"))
+        if method == "initialize":
+            sessions.append(f"session {len(sessions)}")
+        elif method in RESULTS and sessions[-1] != http.headers[-1].get("mcp-session-id"):
+            return 404, {}, b""
+        if method == "tools/call" and len(sessions) == 2:
+            sessions[-1] = "forgotten"
+        body = {"result": RESULTS[method]} if method in RESULTS else {"error": NO_METHOD}
+        whole = json.dumps({"jsonrpc": "2.0", "id": sent.get("id"), **body})
+        return 200, {"Mcp_Session_Id": sessions[-1]}, whole.encode()
+
+    http = Loopback(answer)
+    try:
+        one = ToolCall("add")
+        _, told = await played({"url": http.url}, one, one, one, allow=["add"])
+    finally:
+        http.stop()
+    assert told == ["3", "Error: MCPError: Session terminated", "3"]
+
+
 async def test_a_server_that_is_stuck_is_started_again_at_the_next_call() -> None:
     allow = ["add", "block"]
     one = ToolCall("add", '{"a": 1, "b": 2}')
@@ -181,6 +249,7 @@ async def test_one_tool_of_a_server() -> None:
         ({}, ["ad"], "unknown tool of the MCP server `test` `ad`: did you mean `add`?"),
         ({"command": ["/nowhere/at/all"]}, ["add"], "the MCP server `test`: "),
         ({"command": [sys.executable, "-c", "1/0"]}, ["add"], "ZeroDivisionError"),
+        ({"command": [sys.executable, "-c", NONSENSE]}, ["add"], "serverInfo: Field required"),
         ({"command": ["sleep", "60"], "timeout": 1.0}, ["add"], "no answer in time"),
         ({"command": [], "url": "http://127.0.0.1:9/mcp"}, ["add"], "the MCP server `test`: "),
         ({"command": [], "url": "http://127.0.0.1:9/mcp", "api_key_env": "TACIT_UNSET"}, ["add"],
@@ -195,4 +264,4 @@ async def test_a_server_that_cannot_be_used_is_a_config_error(
     assert team is not None
     with pytest.raises(ConfigError) as error:
         await play(build_roster(team, {"actor": ScriptedEngine(["42"])}))
-    assert said in str(error.value)
+    assert said in str(error.value) and "\n" not in str(error.value)

@@ -27,6 +27,7 @@ from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.learners import Learners
 from tacit.learn.loop import Trainer
 from tacit.run.folder import RunFolder
+from tacit.types import Grade, Task
 from tests.helpers.soaks import keep
 from tests.helpers.training_runs import (
     after_lines,
@@ -548,6 +549,21 @@ async def test_the_turns_of_an_evaluation_are_kept_with_the_best(tmp_path: Path)
     assert best["rank"][0] is (best["turns"] <= 1.1 * 1.5)
 
 
+async def a_quarter_right(task: Task, text: str) -> Grade:
+    return Grade(reward=0.25, right=False)
+
+
+async def test_answers_that_are_partly_right_choose_the_checkpoint(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    row = {"question": "What is 4 + 5?", "answer": "9", "grader": f"{__name__}:a_quarter_right"}
+    tasks.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    config = tiny_config(tasks={"name": str(tasks)}, train={"steps": 1, "evaluate_every": 1})
+    await run_training(config, tmp_path / "run")
+    held_out = [line for line in records(tmp_path / "run") if "eval/accuracy" in line]
+    assert [(line["eval/accuracy"], line["eval/reward"]) for line in held_out] == [(0.0, 0.25)] * 2
+    assert Checkpoints(tmp_path / "run" / "checkpoints").state(1)["best"]["rank"][1] == 0.25
+
+
 @pytest.mark.parametrize(("warmup", "said"), [(1, False), (2, True)])
 async def test_a_warm_up_as_long_as_the_run_is_pointed_out(
     warmup: int, said: bool, tmp_path: Path
@@ -565,8 +581,8 @@ def test_a_checkpoint_keeps_to_its_budgets_unless_prices_are_fixed(
     control: str, within: bool, tokens: float, turns: float
 ) -> None:
     config = parse_config({"budget": {"control": control, "tokens": 400, "turns": 2.5}})
-    trainer: Any = SimpleNamespace(made=SimpleNamespace(config=config))
+    trainer: Any = SimpleNamespace(config=config)
     assert Trainer._within(trainer, tokens, turns) is within
     assert Trainer._within(trainer, 420.0, 2.7)
-    trainer.made.config = parse_config({"budget": {"control": control}})
+    trainer.config = parse_config({"budget": {"control": control}})
     assert Trainer._within(trainer, tokens, turns)

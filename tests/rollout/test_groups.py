@@ -17,7 +17,7 @@ from tacit.learn.assemble import check_training
 from tacit.learn.credit import Credit
 from tacit.learn.metrics import step_metrics
 from tacit.learn.task_sampler import TaskSampler
-from tacit.learn.track import TRACKERS, Fan, check_trackers
+from tacit.learn.track import TRACKERS, Trackers, check_trackers
 from tacit.rollout.groups import Player, check_budget, choosing_roles, several_choices
 from tacit.run.opening import is_greedy
 from tacit.silence import open_silence
@@ -93,7 +93,7 @@ async def test_a_draft_that_all_episodes_share_is_computed_once_a_step() -> None
     player = player_of(roster, config)
     once: Any = next(agent.engine for agent in player.roster.agents if agent.role == "actor")
     # an engine of tokens: what it is asked is known by its ids
-    once.encode = lambda messages: tuple(hash(m.content) for m in messages)
+    once.encode = lambda messages, tools=(): tuple(hash(m.content) for m in messages)
     for step in (1, 2):
         before = once.engine.calls
         (group,) = await player.play(tasks(1), step=step)
@@ -114,7 +114,7 @@ async def test_both_arms_go_through_the_same_drafts_where_those_are_drawn() -> N
     for agent in player.roster.agents:
         # engines of tokens: what they are asked is known by its ids
         engine: Any = agent.engine
-        engine.encode = lambda messages: tuple(hash(m.content) for m in messages)
+        engine.encode = lambda messages, tools=(): tuple(hash(m.content) for m in messages)
     seen = set()
     for step in (1, 2):
         (group,) = await player.play(tasks(1), step=step)
@@ -160,7 +160,9 @@ def counting_words(player: Player) -> Player:
     """Engines of tokens: what they are asked is measured by its words."""
     for agent in player.roster.agents:
         engine: Any = agent.engine
-        engine.encode = lambda messages: tuple(hash(w) for m in messages for w in m.content.split())
+        engine.encode = lambda messages, tools=(): tuple(
+            hash(word) for message in messages for word in message.content.split()
+        )
     return player
 
 
@@ -336,7 +338,7 @@ def test_a_tracker_that_fails_is_left_out_and_training_goes_on(
 
     monkeypatch.setitem(TRACKERS, "failing", tracker)
     check_trackers(["failing"])
-    fan = Fan(["failing"], "run", "folder", {})
+    fan = Trackers(["failing"], "run", "folder", {})
     for step in (1, 2, 3):
         fan.log({"reward": 1.0}, step)
     fan.close()

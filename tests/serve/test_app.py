@@ -717,7 +717,7 @@ class Reads(ScriptedEngine):
         super().__init__(lambda request: ANSWER)
         self.begun, self.let = threading.Event(), threading.Event()
 
-    def encode(self, messages: Any) -> tuple[int, ...]:
+    def encode(self, messages: Any, tools: Any = ()) -> tuple[int, ...]:
         self.begun.set()
         assert self.let.wait(20)
         return ()

@@ -15,7 +15,7 @@ import pytest
 from tacit.config import AgentConfig, TeamConfig
 from tacit.engine.base import Engine, Request
 from tacit.engine.scripted import Script, ScriptedEngine
-from tacit.errors import ConfigError, EngineError
+from tacit.errors import ConfigError, EngineError, TacitError
 from tacit.serve.admission import ServerLimits
 from tacit.serve.budgets import Budgets
 from tacit.serve.proxy import ProxyBackend, with_foreign_actor
@@ -172,11 +172,12 @@ def test_content_in_parts_keeps_its_parts() -> None:
     assert plain == only_image, "what the Collaborator cannot read goes on without it"
 
 
+@pytest.mark.parametrize("kind", [EngineError, ConfigError])  # the latter: no server of its tools
 def test_a_collaborator_that_fails_costs_its_help_and_nothing_else(
-    caplog: pytest.LogCaptureFixture,
+    kind: type[TacitError], caplog: pytest.LogCaptureFixture
 ) -> None:
     def script(request: Any) -> str:
-        raise EngineError(f"too long: {request.messages[-1].content}")
+        raise kind(f"too long: {request.messages[-1].content}")
 
     with caplog.at_level("INFO"), proxied([completion("42")], script) as (server, actor):
         body = server.post(REQUEST).json()
@@ -185,7 +186,8 @@ def test_a_collaborator_that_fails_costs_its_help_and_nothing_else(
     assert body["choices"][0]["message"]["content"] == "42"
     assert body["usage"]["total_tokens"] == 18
     assert "tacit_unhelped_total 1.0" in page
-    assert "no help for one request: EngineError" in caplog.text and "17 + 25" not in caplog.text
+    assert f"no help for one request: {kind.__name__}" in caplog.text
+    assert "17 + 25" not in caplog.text
 
 
 def sse(*chunks: Any, end: str = "[DONE]") -> Answer:

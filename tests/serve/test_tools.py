@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+from tacit.config.file import parse_config
 from tacit.engine.base import Request
+from tacit.engine.scripted import ScriptedEngine
 from tacit.serve.team_backend import TeamBackend
+from tacit.team.roster import build_roster
 from tacit.types import ToolCall
 from tests.helpers.scripted_teams import scripted
 from tests.helpers.serving import ASKED, running
@@ -44,3 +47,15 @@ def test_a_stream_holds_nothing_of_the_calls() -> None:
     events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"])
     assert text == ANSWER and "tool_call" not in "".join(lines)
+
+
+def test_a_server_of_tools_that_is_not_there_is_named() -> None:
+    files = {"command": ["/nowhere/at/all"], "allow": ["read"]}
+    team = {"topology": "solo", "agents": {"actor": {"tools": ["mcp/files"]}}}
+    config = parse_config({"mcp": {"files": files}, "team": team}).team
+    assert config is not None
+    roster = build_roster(config, {"actor": ScriptedEngine([ANSWER])})
+    with running(TeamBackend("team", roster, "Box it.")) as server:
+        reply = server.post()
+    assert reply.status_code == 502 and reply.json()["error"]["code"] == "tool_failed"
+    assert "the MCP server `files`" in reply.json()["error"]["message"]

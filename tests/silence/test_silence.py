@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from tacit.config import SilenceConfig
+from tacit.silence import choice_ratio, floored
 from tacit.silence.conditioning import (
     conditioned_logprobs,
     log_not_silent,
     shared_prefix,
     silence_logit,
 )
-from tacit.silence.floor import Floor, choice_ratio, floored
+from tacit.silence.floor import Floor
 from tacit.silence.step import (
     REACH,
     STD_FLOOR,
@@ -333,7 +334,7 @@ def drawn(p: float, silent: bool) -> Call:
 def test_floor_weights_are_at_most_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """A p of 0.5 against an engine that sampled with 0.1: a ratio of 5."""
     assert choice_ratio(0.5, 0.1, silent=True) == pytest.approx(5.0)
-    monkeypatch.setattr("tacit.silence.floor.floored", lambda p, floor: 0.1)
+    monkeypatch.setattr("tacit.silence.floored", lambda p, floor: 0.1)
     assert Floor(SilenceConfig()).weight(drawn(0.5, silent=True)) == 2.0
 
 

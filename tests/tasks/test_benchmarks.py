@@ -1,10 +1,12 @@
 """The benchmarks: how rows become tasks, on made-up rows; and what the original files hold."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tacit.tasks import BENCHMARKS, answer_form, drop_leaks, find_benchmark, load_tasks
+from tacit.tools.run_tests import run_visible
 from tacit.types import Task
 from tests.tasks.made_up import write_files
 
@@ -166,6 +168,27 @@ def test_maths_answers_are_read_right(data_dir: Path) -> None:
     assert all(answer.count("{") == answer.count("}") for answer in by_id.values())
     assert sum(task.level == "?" for task in tasks) == 2
     assert len({task.subject for task in tasks}) == 7
+
+
+async def test_right_code_passes_the_visible_tests_with_nothing_imported(data_dir: Path) -> None:
+    """The asserts of MBPP+ name `math` and do not import it."""
+    tasks = [t for t in load(data_dir, "mbpp_plus", "test") if "math." in t.data["visible"][0]]
+    assert len(tasks) == 10
+    for task in tasks:
+        assert await run_visible(task, task.answer) == "", task.id
+
+
+def test_no_task_of_a_tester_is_one_that_it_is_tested_on(data_dir: Path) -> None:
+    """MBPP asks a few things twice, in its training and in its test split."""
+
+    def asked(task: Task) -> tuple[str, ...]:
+        text = task.question.partition("Your code must pass")[0].casefold()
+        spare = ("a", "an", "the", "given", "python")
+        return tuple(word for word in re.findall(r"[a-z0-9]+", text) if word not in spare)
+
+    tested = {asked(task): task.id for task in load(data_dir, "mbpp_plus", "test")}
+    trained = load(data_dir, "mbpp_tested", "train")
+    assert {task.id: tested[asked(task)] for task in trained if asked(task) in tested} == {}
 
 
 def test_train_and_test_questions_are_apart(data_dir: Path) -> None:

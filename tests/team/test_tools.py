@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tacit.cli import tables
+from tacit.cli import conversation
 from tacit.config import Config, TeamConfig
 from tacit.economy.ledger import ledger
 from tacit.engine.base import Request
@@ -52,7 +52,7 @@ def leave() -> str:
 
 class Unsayable(Exception):
     def __str__(self) -> str:
-        raise KeyError("no words")
+        raise SystemExit("no words")
 
     __repr__ = __str__
 
@@ -65,6 +65,26 @@ def unsayable() -> str:
 def unsayable_exit() -> str:
     """Leaves with what cannot be printed."""
     raise SystemExit(Unsayable())
+
+
+class Lazy:
+    """Becomes text when somebody asks for it."""
+
+    def __init__(self, become: Callable[[], str]) -> None:
+        self.become = become
+
+    def __str__(self) -> str:
+        return self.become()
+
+
+def hang_later() -> Any:
+    """Returns what never becomes text."""
+    return {"rows": Lazy(hang)}
+
+
+def leave_later() -> Any:
+    """Returns what leaves when it becomes text."""
+    return [Lazy(leave)]
 
 
 def late_inside() -> str:
@@ -96,7 +116,7 @@ def flood() -> str:
 
 def raw() -> bytes:
     """Returns bytes."""
-    return b"caf\xc3\xa9 \xff\x00\x1b[31m \xed\xa0\x80"
+    return b"caf\xc3\xa9 \xff\x00\x1b[31m\xc2\x9b31m\x7f \xed\xa0\x80"
 
 
 def half() -> str:
@@ -253,11 +273,13 @@ async def test_bad_arguments_cost_one_observation(call: ToolCall, said: str) -> 
         ("leave", "Error: SystemExit: 3"),
         ("unsayable", "Error: Unsayable"),
         ("unsayable_exit", "Error: SystemExit"),
+        ("hang_later", "Error: `hang_later` did not answer within 0.3 s"),
+        ("leave_later", "Error: SystemExit: 3"),
         ("late_inside", "Error: TimeoutError: the database did not answer within 3 ms"),
         ("wordless", "Error: MemoryError"),
         ("hang", "Error: `hang` did not answer within 0.3 s"),
         ("block", "Error: `block` did not answer within 0.3 s"),
-        ("raw", "café \ufffd\ufffd\ufffd[31m \ufffd\ufffd\ufffd"),
+        ("raw", "café \ufffd\ufffd\ufffd[31m\ufffd31m\ufffd \ufffd\ufffd\ufffd"),
         ("half", "half ? of it"),
         ("own_object", '{"sum": 3, "of": "{1}"}'),
     ],
@@ -458,10 +480,10 @@ def test_an_agent_with_tools_from_outside_may_answer_otherwise_next_time() -> No
 def test_play_shows_calls_and_observations_as_what_they_are() -> None:
     asked = ToolCall("add", '{"a": 1}')
     episode = asyncio.run(play(solo([asked, "It is [bold]2[/bold]."], "add")))
-    with tables.out.capture() as shown:
+    with conversation.out.capture() as shown:
         for call in episode.calls:
-            tables.show_call(call)
-        tables.show_played(episode, None)
+            conversation.show_call(call)
+        conversation.show_played(episode, None)
     text = " ".join(shown.get().split())
     assert text.startswith("actor (") and ' calls tools <tool_call>{"name": "add"' in text
     assert "</tool_call> add told actor 2 actor (" in text and "It is [bold]2[/bold]." in text

@@ -9,7 +9,7 @@ from tacit.config import TeamConfig
 from tacit.engine.base import Request
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import Job, play_all
 from tacit.run.opening import unseen_views
 from tacit.tasks.filters import drop_leaks
@@ -89,7 +89,7 @@ async def test_with_a_real_model_nothing_of_a_view_is_in_another_agents_numbers(
     ]
     found = []
     for hidden in ("What is 5 + 6?", "What is 88 + 9 + 7?"):
-        engine = Once(LocalEngine(loaded, rows=8))
+        engine = DedupedEngine(LocalEngine(loaded, rows=8))
         roster = _hinted(engine)
         jobs = [
             Job(replace(task, views={"hinter": hidden}), Setting(sample=sample))

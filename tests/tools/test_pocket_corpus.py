@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tacit.tasks.arithmetic import INSTRUCTION, Problem
+from tacit.benchmarks.arithmetic import INSTRUCTION, Problem
 from tacit.team import prompts
 from tacit.types import Message
 from tools.pocket import corpus, make, tokenizer

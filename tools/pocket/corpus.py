@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tacit.benchmarks.arithmetic import INSTRUCTION, Problem, Step, add, carries, draw
 from tacit.engine.base import SILENCE_MARKER
-from tacit.tasks.arithmetic import INSTRUCTION, Problem, Step, add, carries, draw
 from tacit.team import prompts
 from tacit.types import ChatMessage, Message
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tacit.benchmarks.arithmetic import Problem, draw
 from tacit.engine.base import SILENCE_MARKER
-from tacit.tasks.arithmetic import Problem, draw
 from tacit.types import ChatMessage, Message
 from tools.pocket.corpus import KINDS, ask, boxed, careless, short, useful
 from tools.pocket.tokenizer import render

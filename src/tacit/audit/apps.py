@@ -19,6 +19,7 @@ from tacit.audit.worth import Pair
 from tacit.config import Config, Cut
 from tacit.economy.ledger import PriceTable, load_prices
 from tacit.errors import ConfigError, EngineError, GradingError, RunError, SpendCap
+from tacit.external.calls import KeylessFolder
 from tacit.external.program import find_program
 from tacit.external.reading import Recording, read_recording
 from tacit.external.replay import Change, Mute, Replayed, Replays, replaying
@@ -178,7 +179,7 @@ async def audit_recording(
     recording = read_recording(folder)
     prices = load_prices(config.prices) if config.prices else None
     result = _traffic(folder.name, recording.episodes, prices, recording.notes)
-    run = RunFolder(folder)
+    run = KeylessFolder(folder)
     if options.program is None:
         say("a recording tells what talk costs; what it is worth needs --program and --tasks")
         before = run.read_json(FILE) if (folder / FILE).exists() else {}
@@ -199,7 +200,7 @@ async def audit_recording(
             known = {n: getattr(call, n) for n in ("model", "served", "fingerprint", "usage")}
             spending.pay(Receipt(**known, time=now))
 
-        async with replaying(folder, to=options.to, key=options.key, pay=pay) as replays:
+        async with replaying(run, to=options.to, key=options.key, pay=pay) as replays:
             player = AppPlayer(
                 replays=replays,
                 run=run,

@@ -11,7 +11,7 @@ from tacit.audit.audit_tables import audit_tables, estimate_lines
 from tacit.audit.auditing import FILE, PROBE, Audit, estimate
 from tacit.audit.team_player import TeamPlayer
 from tacit.cli.commands import checkpoint_of, measured_in, open_rosters
-from tacit.cli.tables import EpisodeBar, episode_progress, note, out as console, print_json
+from tacit.cli.terminal import EpisodeBar, episode_progress, note, out as console, print_json
 from tacit.config import Config
 from tacit.config.file import apply_override, load_config, parse_config
 from tacit.economy.ledger import load_prices

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
-from tacit.cli.tables import Grid
+from tacit.cli.terminal import Grid
 from tacit.traffic.traffic_tables import traffic_tables
 from tacit.traffic.tree import Traffic
 

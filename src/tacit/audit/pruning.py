@@ -21,7 +21,7 @@ from tacit.audit.rivals import learned_proposals
 from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import adjusted, by_task, pairs_of
 from tacit.cli.commands import open_rosters
-from tacit.cli.tables import note, out as console, print_json
+from tacit.cli.terminal import note, out as console, print_json
 from tacit.config import Config
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate

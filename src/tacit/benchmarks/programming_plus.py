@@ -95,7 +95,7 @@ def _mbpp(row: Row) -> Fields:
         inputs = [[typed(*pair) for pair in zip(one, like, strict=True)] for one in inputs]
     return {
         "question": f"{text}\n\nYour code must pass this test:\n\n```python\n{shown}\n```",
-        **_graded(row, "", inputs, [shown]),
+        **_graded(row, "", inputs, [f"import math\n{shown}" if "math." in shown else shown]),
     }
 
 

@@ -11,12 +11,15 @@ from enum import StrEnum
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tacit import __version__
 from tacit.errors import ConfigError, TacitError
+
+if TYPE_CHECKING:
+    from tacit.config import Config
 
 T = TypeVar("T")
 
@@ -33,21 +36,21 @@ def _say_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Train teams of language-model agents to solve tasks, saying only what pays."""
+    """Train, audit and serve teams of language-model agents that say only what is worth it."""
 
 
 Source = Annotated[str, typer.Argument(help="A YAML config, a run folder, or a recipe's name.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[a.b=c]...", help="Settings to change.")
+    list[str] | None, typer.Argument(metavar="[a.b=c]...", help="Settings, such as seed=1.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/NAME.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Details = Annotated[bool, typer.Option("--details", help="Print every paired test.")]
 Which = Annotated[
-    str, typer.Option("--checkpoint", help="Of a trained run: best, last, or a step.")
+    str, typer.Option("--checkpoint", help="For a trained run: best, last or a step.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only estimate tokens, money and time, from a sample.")
@@ -61,9 +64,9 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
-EVAL = "Play a team on held-out tasks: accuracy with intervals, tokens by role, silence."
+EVAL = "Evaluate a team on held-out tasks: accuracy with intervals, tokens by agent, silence."
 COMPARE = (
-    "Play several teams on the same tasks, with paired tests and the accuracy-tokens frontier."
+    "Compare several teams on the same tasks, with paired tests and the accuracy-tokens frontier."
 )
 
 
@@ -82,11 +85,10 @@ def measure(
     """Both commands measure teams: `eval` the config's own alone, `compare` all of them."""
     from tacit.cli.commands import checkpoint_of, measured_in, run_evaluation
     from tacit.cli.tables import show_result
-    from tacit.config.file import load_config
     from tacit.run.folder import RunFolder
 
     command = str(context.command.name)
-    config, alone = load_config(source, overrides or ()), command == "eval"
+    config, alone = _config(source, overrides), command == "eval"
     if alone and config.team is None:
         raise ConfigError(f"{source}: `tacit eval` needs a `team:` (for `teams:` use compare)")
     trained = checkpoint_of(source, checkpoint)
@@ -104,22 +106,20 @@ def train(
     out: Out = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="RUN[:best|:last]", help="Begin with this run's weights."),
+        typer.Option("--from", metavar="RUN[:best|:last]", help="Start from this run's weights."),
     ] = None,
     as_json: AsJson = False,
     details: Details = False,
     dry: DryRun = False,
 ) -> None:
-    """Train a team; the same command, or the run folder in its place, goes on where it stopped."""
-    from tacit.cli.commands import finished, folder_of, trained_run
+    """Train a team. To resume, give the same command again, or the run folder."""
+    from tacit.cli.commands import finished, folder_of, start_of
     from tacit.cli.tables import show_result
-    from tacit.config.file import load_config
     from tacit.run.folder import RunFolder
 
-    config = load_config(source, overrides or ())
+    config = _config(source, overrides)
     folder = out or folder_of(source, config.name)
-    if start is None and trained_run(source) and Path(source).resolve() != folder.resolve():
-        start = source  # as in every command, a trained run stands for its weights
+    start = start or start_of(source, folder)
     if dry:
         return _dry_run(config, as_json=as_json, training=True, folder=folder, start=start)
     run, teams = RunFolder(folder), ("untrained", *config.teams, "trained")
@@ -137,25 +137,25 @@ def plan(
     source: Source,
     overrides: Overrides = None,
     actor: Annotated[
-        str | None, typer.Option(help="Size of the Actor's model: 70B, a folder, a config.json.")
+        str | None, typer.Option(help="Size of the Actor's model: 70B, a folder or a config.json.")
     ] = None,
     size: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL=SIZE", help="The same of any model.")
+        list[str] | None, typer.Option(metavar="MODEL=SIZE", help="Size of any other model.")
     ] = None,
     gpu: Annotated[str, typer.Option(help="H200, B200, H100, A100, A100-40, L40S, L4.")] = "H200",
-    gpus_per_node: Annotated[int, typer.Option(min=1)] = 1,
-    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs in each node.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 1,
     network: Annotated[float, typer.Option(min=0.1, help="Gbit/s between nodes.")] = 400.0,
     gpu_price: Annotated[
-        float | None, typer.Option(min=0, help="Money for one GPU for an hour.")
+        float | None, typer.Option(min=0, help="Price of one GPU for an hour.")
     ] = None,
     fill: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Mean answer over max_tokens.")
+        float, typer.Option(min=0.01, max=1, help="Mean answer length as a share of max_tokens.")
     ] = 0.7,
-    question_tokens: Annotated[int, typer.Option(min=1, help="Of a task's question.")] = 100,
+    question_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a question.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Say what training will take: memory, time, money, bottleneck. Loads no model."""
+    """Estimate a training run: memory, time, money, bottleneck. Loads no model."""
     ring = _ring("plan")
     site = ring.Site(
         card=ring.find_card(gpu),
@@ -178,11 +178,10 @@ def search(
     details: Details = False,
     dry: DryRun = False,
 ) -> None:
-    """Find a good team under a budget, then train it; the same command goes on where it stopped."""
+    """Search for a good team under a budget, then train it. The same command resumes."""
     from tacit.cli.commands import folder_of
-    from tacit.config.file import load_config
 
-    config = load_config(source, overrides or ())
+    config = _config(source, overrides)
     ring, folder = _ring("search"), out or folder_of(source, config.name)
     if dry:
         _await(ring.dry_run(config, folder, as_json=as_json))
@@ -201,27 +200,27 @@ def audit(
     dry: DryRun = False,
     checkpoint: Which = "best",
     details: Annotated[
-        bool, typer.Option("--details", help="Also where the tokens go, with examples.")
+        bool, typer.Option("--details", help="Also show where the tokens go, with examples.")
     ] = False,
     program: Annotated[
-        str | None, typer.Option(help="Of a recording: `module:function` that runs the app again.")
+        str | None, typer.Option(help="For a recording: `module:function` that runs the app.")
     ] = None,
     tasks: Annotated[
-        str | None, typer.Option(help="What it was recorded on: a task set or a .jsonl file.")
+        str | None, typer.Option(help="For a recording: its task set or .jsonl file.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Of those tasks; default test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of those tasks; default test.")] = None,
     instead: Annotated[
-        str | None, typer.Option(help="Said for who is left out; default nothing.")
+        str | None, typer.Option(help="What a left-out agent says; default nothing.")
     ] = None,
-    to: Annotated[str | None, typer.Option(help="Server to ask; default as recorded.")] = None,
+    to: Annotated[str | None, typer.Option(help="Server to ask; default the recorded one.")] = None,
     key_env: Annotated[
         str | None, typer.Option(help="Environment variable with that server's key.")
     ] = None,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Runs of the app at once; default 8.")
+        int | None, typer.Option(min=1, help="Runs of the app in parallel; default 8.")
     ] = None,
 ) -> None:
-    """Say what each agent, round and message of a team costs and is worth, by playing without."""
+    """Measure what each agent, round and message costs and is worth, by playing without it."""
     ring, key = _ring("audit"), os.environ.get(key_env) if key_env else None
     if key_env and not key:
         raise ConfigError(f"--key-env: the environment variable {key_env} is not set")
@@ -234,13 +233,13 @@ def audit(
 @app.command()
 def prune(
     run: Annotated[Path, typer.Argument(help="The folder of an audit.")],
-    tasks: Annotated[int, typer.Option(min=1, help="Most tasks to check with.")] = 512,
+    tasks: Annotated[int, typer.Option(min=1, help="The most tasks to check with.")] = 512,
     rivals: Annotated[
-        bool, typer.Option("--rivals", help="Also AgentPrune's and AgentDropout's way.")
+        bool, typer.Option("--rivals", help="Also what AgentPrune and AgentDropout would cut.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Propose a smaller team by an audit, check it on other tasks, and write its config."""
+    """Propose smaller teams after an audit, check them on other tasks, write the best config."""
     ring = _ring("prune")
     ring.show_prune(_await(ring.run_prune(run, tasks, rivals=rivals)), as_json=as_json)
 
@@ -248,16 +247,16 @@ def prune(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Where to; default in the run.")] = None,
-    merged: Annotated[bool, typer.Option("--merged", help="The whole model, no adapter.")] = False,
-    gguf: Annotated[bool, typer.Option("--gguf", help="A GGUF file for llama.cpp.")] = False,
-    checkpoint: Annotated[str, typer.Option(help="best, last, or a step.")] = "best",
+    out: Annotated[Path | None, typer.Option("--out", help="Folder; default in the run.")] = None,
+    merged: Annotated[bool, typer.Option("--merged", help="Whole model, no adapter.")] = False,
+    gguf: Annotated[bool, typer.Option("--gguf", help="Write a GGUF file for llama.cpp.")] = False,
+    checkpoint: Annotated[str, typer.Option(help="best, last or a step.")] = "best",
     role: Annotated[str | None, typer.Option(help="Only the weights of this role.")] = None,
     dtype: Annotated[
-        Precision, typer.Option(help="Of the whole model; auto is what the run computes in.")
+        Precision, typer.Option(help="Precision of the whole model; auto is that of the run.")
     ] = Precision.auto,
 ) -> None:
-    """Write trained weights for other programs: a peft adapter, a model folder, a GGUF file."""
+    """Export trained weights as a peft adapter, a model folder or a GGUF file."""
     from tacit.run.folder import RunFolder
 
     RunFolder.existing(run)
@@ -274,17 +273,16 @@ def play(
     question: Annotated[str, typer.Argument(help="What to ask the team.")],
     source: Annotated[str, typer.Option("--team", help="Config, run or recipe.")] = "pocket-hint",
     overrides: Overrides = None,
-    answer: Annotated[str | None, typer.Option(help="The reference, to be graded.")] = None,
+    answer: Annotated[str | None, typer.Option(help="The answer to grade by.")] = None,
     view: Annotated[
-        list[str] | None, typer.Option(help="Shown to one agent alone: `hinter=the notes`.")
+        list[str] | None, typer.Option(help="Private text for one agent: `hinter=the notes`.")
     ] = None,
 ) -> None:
     """Show one conversation as it happens."""
     from tacit.cli.commands import play_once, trained_run, views_of
-    from tacit.cli.tables import show_call, show_played, show_views
-    from tacit.config.file import load_config
+    from tacit.cli.conversation import show_call, show_played, show_views
 
-    config, run = load_config(source, overrides or ()), trained_run(source)
+    config, run = _config(source, overrides), trained_run(source)
     views = views_of(view or (), config)
     show_views(views)
     show_played(_await(play_once(config, question, answer, run, show_call, views)), answer)
@@ -294,133 +292,121 @@ def play(
 def serve(
     source: Source,
     overrides: Overrides = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     name: Annotated[str | None, typer.Option(help="Model id; default the config's name.")] = None,
-    actor_url: Annotated[str | None, typer.Option(help="Help the Actor behind this URL.")] = None,
-    actor_model: Annotated[str | None, typer.Option(help="Its id for the Actor.")] = None,
+    actor_url: Annotated[str | None, typer.Option(help="Help the Actor at this URL.")] = None,
+    actor_model: Annotated[str | None, typer.Option(help="Model id to ask that URL for.")] = None,
     actor_key_env: Annotated[
         str, typer.Option(help="Environment variable with the Actor's key.")
     ] = "OPENAI_API_KEY",
     key_env: Annotated[
-        str, typer.Option(help="Environment variable with the clients' key, or several.")
+        str, typer.Option(help="Environment variable with the clients' key or keys.")
     ] = "TACIT_API_KEY",
-    without_key: Annotated[bool, typer.Option("--without-key", help="Let everyone in.")] = False,
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="Accept clients without a key.")
+    ] = False,
     instruction: Annotated[
-        str | None, typer.Option(help="How to answer; default as in the config's tasks.")
+        str | None, typer.Option(help="Answer format; default that of the config's tasks.")
     ] = None,
-    places: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = 64,
-    waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 256,
-    rate: Annotated[float | None, typer.Option(min=1, help="Requests a minute by key.")] = None,
-    body_kb: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 1024,
-    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 120.0,
+    places: Annotated[int, typer.Option(min=1, help="Requests processed at the same time.")] = 64,
+    waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait for a place.")] = 256,
+    rate: Annotated[float | None, typer.Option(min=1, help="Requests per minute and key.")] = None,
+    body_kb: Annotated[int, typer.Option(min=1, help="Largest request body, in KB.")] = 1024,
+    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds per request.")] = 120.0,
     request_budget: Annotated[
-        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Of each request.")
+        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Budget of each request.")
     ] = "",
     conversation_budget: Annotated[
-        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Of each conversation.")
+        str, typer.Option(metavar="tokens=N,turns=N,money=X", help="Budget of each conversation.")
     ] = "",
-    answer_tokens: Annotated[int, typer.Option(min=1, help="Always left to the answer.")] = 256,
-    conversations: Annotated[int, typer.Option(min=1, help="Conversations remembered.")] = 10_000,
+    answer_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens reserved for each answer.")
+    ] = 256,
+    conversations: Annotated[int, typer.Option(min=1, help="Conversations to remember.")] = 10_000,
     conversation_hours: Annotated[
-        float, typer.Option(min=0.01, help="How long a conversation is remembered.")
+        float, typer.Option(min=0.01, help="Hours to remember a conversation.")
     ] = 24.0,
-    stop_when: Annotated[str, typer.Option(help="agreed, repeating, or both with a comma.")] = "",
+    stop_when: Annotated[
+        str, typer.Option(help="When to end the talk: agreed, repeating or both.")
+    ] = "",
     grace: Annotated[float, typer.Option(min=0, help="Seconds to finish when stopped.")] = 30.0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse fields without effect.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not log each request.")] = False,
 ) -> None:
     """Put a team, trained or not, behind an OpenAI-compatible URL."""
     given = {name: value for name, value in locals().items() if name not in ("source", "overrides")}
-    from tacit.config.file import load_config
-
-    config = load_config(source, overrides or ())
+    config = _config(source, overrides)
     from tacit.cli.commands import trained_run
 
     ring = _serving_ring("serve")
-    options = ring.ServeOptions(**given)
-    asyncio.run(ring.run_serve(config, options, trained_run(source)))
+    asyncio.run(ring.run_serve(config, ring.ServeOptions(**given), trained_run(source)))
 
 
 @app.command()
 def record(
-    to: Annotated[str, typer.Option(metavar="URL", help="The app's own model server.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to keep the calls.")] = Path(
+    to: Annotated[str, typer.Option(metavar="URL", help="The model server that the app uses.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the recorded calls.")] = Path(
         "runs/recorded"
     ),
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8300,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8300,
     key_env: Annotated[
         str | None, typer.Option(help="Environment variable with the server's key.")
     ] = None,
     pause: Annotated[
-        float, typer.Option(min=0, help="Seconds of quiet between episodes without a name.")
+        float, typer.Option(min=0, help="Seconds of quiet that end an unnamed episode.")
     ] = 30.0,
     program: Annotated[
-        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Run the app, once for each task.")
+        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Also run the app, once per task.")
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="Its tasks: a set or a .jsonl file.")] = None,
-    split: Annotated[str, typer.Option(help="Of the task set.")] = "test",
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many tasks.")] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Tasks under way at once.")] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each call.")] = False,
+    split: Annotated[str, typer.Option(help="Split of the task set.")] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="Run only the first tasks.")] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Tasks in parallel.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print each call.")] = False,
 ) -> None:
-    """Keep who said what in an app of your own, by giving it another base URL."""
+    """Record who says what in your own app: it only needs another base URL."""
+    given = locals()
     ring = _serving_ring("record")
-    options = ring.RecordOptions(
-        to=to,
-        out=out,
-        host=host,
-        port=port,
-        key_env=key_env,
-        pause=pause,
-        program=program,
-        tasks=tasks,
-        split=split,
-        limit=limit,
-        at_once=at_once,
-        quiet=quiet,
-    )
-    asyncio.run(ring.run_record(options))
+    asyncio.run(ring.run_record(ring.RecordOptions(**given)))
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are laid over another.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are overlaid.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="The HTML file; default report.html in the run.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
-    conversations: Annotated[
-        bool, typer.Option(help="Whether what was said goes into the page.")
-    ] = True,
+    conversations: Annotated[bool, typer.Option(help="Include what was said.")] = True,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Make one HTML page of a run: results, frontier, curves, who talks, conversations."""
+    """Write one HTML page about a run: results, frontier, curves, who talks, conversations."""
     _ring("report").run_report(runs, out, text=text, conversations=conversations, show=show)
 
 
 @app.command()
 def watch(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, or a folder of them; may not be there yet.")
+        list[Path], typer.Argument(help="Run folders, or a folder of them. They may not exist yet.")
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8321,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8321,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Follow runs live in the browser: the report's page, with stop and save."""
+    """Follow runs live in the browser, on the report's page with buttons to stop and save."""
     _ring("report").run_watch(runs, port, show=show)
 
 
 @app.command()
 def tasks(
-    name: Annotated[str | None, typer.Argument(help="A task set to count and show.")] = None,
-    split: Annotated[str, typer.Option()] = "test",
-    folder: Annotated[str | None, typer.Option(help="Where its files lie.")] = None,
-    samples: Annotated[int, typer.Option(min=0, help="How many to show.")] = 2,
+    name: Annotated[str | None, typer.Argument(help="The task set to count and show.")] = None,
+    split: Annotated[str, typer.Option(help="Its split.")] = "test",
+    folder: Annotated[str | None, typer.Option(help="Folder with its files.")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Samples to show.")] = 2,
     topologies: Annotated[bool, typer.Option("--topologies", help="List topologies.")] = False,
 ) -> None:
-    """List the task sets, or count one and show samples of it."""
+    """List the task sets, or count one and show samples."""
     from tacit.cli.listing import list_tasks, list_topologies, show_tasks
 
     if topologies:
@@ -442,17 +428,15 @@ def recipes() -> None:
 @app.command("doctor")
 def check(
     source: Annotated[
-        str | None, typer.Argument(help="A config whose models to check; default pocket.")
+        str | None, typer.Argument(help="A config whose models to check; default the pocket model.")
     ] = None,
 ) -> None:
     """Check this machine and a config's models, and say how to fix what fails."""
     from tacit.config import Config
-    from tacit.config.file import load_config
 
-    config = load_config(source) if source else Config()
-    from tacit.cli.doctor import run_doctor  # after the config, which answers at once
-
-    raise typer.Exit(0 if asyncio.run(run_doctor(config)) else 1)
+    config = _config(source) if source else Config()
+    healthy = asyncio.run(_ring("doctor").run_doctor(config))
+    raise typer.Exit(0 if healthy else 1)
 
 
 @app.command()
@@ -472,6 +456,7 @@ def init(
 RINGS = {
     "plan": "tacit.plan.plan_command",
     "dry_run": "tacit.plan.dry_run",
+    "doctor": "tacit.doctor.checkup",
     "audit": "tacit.audit.audit_command",
     "prune": "tacit.audit.pruning",
     "export": "tacit.export.exporting",
@@ -481,6 +466,12 @@ RINGS = {
     "record": "tacit.external.recording",
 }
 """The module behind the commands of each ring; imported by name when the command is given."""
+
+
+def _config(source: str, overrides: list[str] | None = None) -> "Config":
+    from tacit.config.file import load_config
+
+    return load_config(source, overrides or ())
 
 
 def _ring(name: str) -> Any:

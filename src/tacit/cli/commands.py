@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tacit.cli.tables import SUMMARY, EpisodeBar, episode_progress, note
+from tacit.cli.tables import SUMMARY
+from tacit.cli.terminal import EpisodeBar, episode_progress, note
 from tacit.config import Config, TeamConfig
 from tacit.engine.base import Account
 from tacit.errors import ConfigError
@@ -131,13 +132,13 @@ def measuring(
 
 
 def finished(run: RunFolder, config: Config, teams: Iterable[str]) -> dict[str, Any] | None:
-    """The summary of these teams if the last start finished with this very config."""
+    """The summary of these teams if the last start finished with the same config."""
     try:
         result, (_, before) = run.read_json("summary.json"), run.existing(run.path)
         ended, started = ((run.path / name).stat().st_mtime for name in ("summary.json", HISTORY))
         summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
     except (OSError, ConfigError, KeyError, TypeError, AttributeError, ValidationError):
-        return None  # missing, damaged, or in an older layout: it is made again
+        return None  # missing, damaged, or in an older layout: evaluate again
     same = before == config and set(teams) == set(result["teams"])
     whole = not any(summary.failed for summary in summaries)
     return result if same and whole and ended >= started else None
@@ -256,3 +257,9 @@ def trained_run(source: str) -> Path | None:
     """The source as a folder if it is a trained run."""
     folder = Path(source)
     return folder if (folder / "checkpoints" / "last.json").exists() else None
+
+
+def start_of(source: str, folder: Path) -> str | None:
+    """The source if it is a trained run and `folder` is another: its weights start a new run."""
+    forks = trained_run(source) and Path(source).resolve() != folder.resolve()
+    return source if forks else None

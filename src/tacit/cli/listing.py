@@ -4,7 +4,8 @@ from collections import Counter
 
 from rich.table import Column, Table
 
-from tacit.cli.tables import out, show_views
+from tacit.cli.conversation import show_views
+from tacit.cli.terminal import out
 from tacit.run.opening import check_graders
 
 

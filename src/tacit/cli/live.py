@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.tables import err, percent
+from tacit.cli.terminal import err, percent
 from tacit.config import Config
 
 BARS = "▁▂▃▄▅▆▇█"

@@ -1,160 +1,21 @@
-"""Tables, progress bars and conversations in the terminal."""
+"""Prints the results of an evaluation or a training run."""
 
-import itertools
-import json
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from pydantic import TypeAdapter
 
-from tacit.errors import RunError
+from tacit.cli.conversation import show_call, show_views
+from tacit.cli.paired_tests import in_one_line, paired_tests, untested
+from tacit.cli.terminal import Grid, interval, out, percent, points, print_json
 from tacit.evaluation.helper_effects import HelperEffects
 from tacit.evaluation.measure import Summary, frontier
-from tacit.evaluation.statistics import Estimate, Paired, holm
 from tacit.evaluation.talk import Choosing, Play, Talk
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import INTRODUCTIONS
-from tacit.types import Call, ChatMessage, Episode, Grade
 
-out = Console(markup=False, emoji=False, highlight=False)
-err = Console(markup=False, emoji=False, highlight=False, stderr=True)
-"""Both print text of users and models as it is; style comes with `style=` or `Text`."""
-
-
-def note(sentence: str) -> None:
-    err.print(sentence, style="yellow")
-
-
-def print_json(result: Mapping[str, Any]) -> None:
-    json.dump(result, sys.stdout, indent=1, ensure_ascii=False)
-    sys.stdout.write("\n")
-
-
-def percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def interval(estimate: Estimate) -> str:
-    return f"{percent(estimate.mean)} [{percent(estimate.low)}, {percent(estimate.high)}]"
-
-
-PAIRED, SUMMARY = TypeAdapter(Paired), TypeAdapter(Summary)
-
-LOG_EVERY_S = 10.0
-"""Seconds between lines in a log, where no bar is shown."""
-
-
-class EpisodeBar:
-    """A progress bar with the team's results so far; in a log, a line every few seconds."""
-
-    def __init__(self, progress: Progress, name: str, total: int) -> None:
-        self._progress, self._name, self._total = progress, name, total
-        self._said = time.monotonic()
-        self._task = progress.add_task(name, total=total, numbers="")
-        self._graded = self._right = self._failed = self._tokens = 0
-
-    def add(self, episode: Episode) -> None:
-        self._tokens += episode.usage.generated
-        if episode.grade:
-            self._graded += 1
-            self._right += episode.grade.right
-        else:
-            self._failed += 1
-        done = max(1, self._graded + self._failed)
-        numbers = f"{percent(self._right / max(1, self._graded))} %  {self._tokens / done:.0f} tok"
-        numbers += f"  {self._failed} failed" if self._failed else ""
-        self._progress.update(self._task, advance=1, numbers=numbers)
-        if not err.is_terminal and time.monotonic() - self._said > LOG_EVERY_S:
-            self._said = time.monotonic()
-            err.print(f"{self._name}  {done} of {self._total}  {numbers}")
-
-    def remove(self) -> None:
-        self._progress.remove_task(self._task)
-
-
-def columns() -> list[ProgressColumn]:
-    return [
-        TextColumn("{task.description:<18}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}", markup=False),
-        TimeRemainingColumn(),
-    ]
-
-
-@contextmanager
-def episode_progress() -> Iterator[Progress]:
-    with Progress(*columns(), console=err, transient=not err.is_terminal) as progress:
-        yield progress
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table that never cuts a name: if it is too wide, names get lines of their own."""
-
-    headers: Sequence[str]
-    """May have several lines."""
-    rows: Sequence[Sequence[str] | str]
-    """A plain string is a heading for the rows below it."""
-    names: int = 1
-    """How many columns, from the left, hold names."""
-    title: str = ""
-    legend: str = ""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = [row for row in self.rows if not isinstance(row, str)]
-        widths = [
-            max(cell_len(line) for row in (self.headers, *rows) for line in row[n].split("\n"))
-            for n in range(len(self.headers))
-        ]
-        first, gap = self._fit(widths, options.max_width)
-        tall = max(header.count("\n") for header in self.headers)
-        headers = [("\n" * (tall - h.count("\n")) + h).split("\n") for h in self.headers]
-
-        def line(cells: Sequence[str]) -> str:
-            rooms = [" " * (w - cell_len(c)) for w, c in zip(widths, cells, strict=True)]
-            padded = [
-                cell + room if n < self.names else room + cell
-                for n, (cell, room) in enumerate(zip(cells, rooms, strict=True))
-            ]
-            return " " + (" " * gap).join(padded[first:])
-
-        yield Text(f"\n{self.title}", "italic") if self.title else Text()
-        for texts in zip(*headers, strict=True):
-            yield Text(line(texts), "bold", no_wrap=True)
-        yield Text(" " + "─" * (cell_len(line(texts)) - 1), no_wrap=True)
-        for row in self.rows:
-            if isinstance(row, str) or first:
-                yield Text(row if isinstance(row, str) else "  ".join(row[:first]))
-            if not isinstance(row, str):
-                yield Text(line(row), no_wrap=True)
-        yield Text(self.legend, "dim")
-
-    def _fit(self, widths: Sequence[int], room: int) -> tuple[int, int]:
-        """The first column shown on a row's own line, and the gap between columns."""
-        for first in (0, self.names):
-            for gap in (2, 1):
-                if 1 + sum(widths[first:]) + gap * (len(widths) - first - 1) <= room:
-                    return first, gap
-        return self.names, 1
-
-
+SUMMARY = TypeAdapter(Summary)
 LEGEND = (
     "* on the frontier: no other team is both more accurate and cheaper. accuracy: tasks solved, "
     "with its interval. said, read: tokens per episode. per solved: tokens said for each solved "
@@ -198,7 +59,7 @@ def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
 
 
 def _reward_name(summaries: Sequence[Summary]) -> str:
-    """Empty if no team has a reward that says more than right and wrong."""
+    """Empty if every team's rewards are just right or wrong."""
     return next((one.reward_name for one in summaries if one.reward_name), "")
 
 
@@ -261,7 +122,7 @@ TALK_LEGEND = (
 
 
 def talk_table(summaries: Sequence[Summary]) -> Grid | None:
-    """Teams whose talk was measured beside other plays of the tasks; None if there are none."""
+    """Teams whose talk was compared with other plays of the tasks; None if there are none."""
     named = _reward_name(summaries)
     rows: list[Sequence[str] | str] = []
     for one in summaries:
@@ -279,11 +140,6 @@ def talk_table(summaries: Sequence[Summary]) -> Grid | None:
 
 def _scored(play: Play) -> tuple[str, str]:
     return percent(play.accuracy), points(play.above) if play.above else ""
-
-
-def points(estimate: Estimate) -> str:
-    """A difference of accuracies."""
-    return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 
 def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
@@ -378,84 +234,6 @@ def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"spent {money} (prices of {spend['prices_of']})"
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One of a run's paired tests; `p` is corrected for their number, `of`."""
-
-    name: str
-    baseline: str
-    test: Paired
-    p: float
-    of: int
-
-    @property
-    def sure(self) -> bool:
-        return self.p < 0.05
-
-    @property
-    def side(self) -> str:
-        return "above" if self.test.difference.mean > 0 else "below"
-
-    def __str__(self) -> str:
-        by, tasks = self.test.difference, self.test.tasks
-        rewards = f"; mean reward {points(self.test.reward)}" if self.test.reward else ""
-        if not by.mean:
-            return f"{self.name} and {self.baseline} are level on {tasks} tasks{rewards}."
-        sure = "significantly " if self.sure else ""
-        corrected = f"; {p_value(self.p)} corrected for {self.of} tests" if self.of > 1 else ""
-        return (
-            f"{self.name} is {sure}{self.side} {self.baseline} by {100 * abs(by.mean):.1f} points "
-            f"[{100 * by.low:+.1f}, {100 * by.high:+.1f}] on {tasks} tasks "
-            f"(McNemar {p_value(self.test.p_mcnemar)}, bootstrap {p_value(self.test.p_bootstrap)}"
-            f"{corrected}){rewards}."
-        )
-
-
-def p_value(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-
-
-def paired_tests(summary: Mapping[str, Any]) -> list[Compared]:
-    """The tests in a summary.json, the trained team's first; unreadable ones are left out."""
-    found: list[tuple[str, str, Paired]] = []
-    for name, baseline, tree in _pairs(summary):
-        with suppress(ValidationError):
-            found.append((name, baseline, PAIRED.validate_python(tree)))
-    corrected = holm([max(test.p_mcnemar, test.p_bootstrap) for _, _, test in found])
-    return [
-        Compared(name, baseline, test, p, len(found))
-        for (name, baseline, test), p in zip(found, corrected, strict=True)
-    ]
-
-
-def untested(summary: Mapping[str, Any]) -> list[str]:
-    """A sentence for each pair that could not be tested."""
-    pairs = [(name, baseline) for name, baseline, tree in _pairs(summary) if tree is None]
-    return [f"{name} and {other} have no graded task in common." for name, other in pairs]
-
-
-def _pairs(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    first = str(summary.get("compared_with"))
-    for place in ("trained_compared_with", "paired"):
-        trees = summary.get(place)
-        for other, tree in trees.items() if isinstance(trees, dict) else ():
-            yield ("trained", other, tree) if place != "paired" else (other, first, tree)
-
-
-def in_one_line(tests: Sequence[Compared]) -> str:
-    """All of a run's tests in one sentence."""
-    sure: dict[tuple[str, str], list[str]] = {}
-    for one in tests:
-        if one.sure:
-            sure.setdefault((one.name, one.side), []).append(one.baseline)
-    found = [f"{name} is {side} {', '.join(others)}" for (name, side), others in sure.items()]
-    rest = sum(not one.sure for one in tests)
-    found += [f"{rest} show{'s' if rest == 1 else ''} no difference"] if rest else []
-    several = f"{len(tests)} paired tests, p < 0.05 corrected for their number"
-    count = several if len(tests) > 1 else "paired test, p < 0.05"
-    return f"{count}: {'; '.join(found)} (--details: each)"
-
-
 def print_result(result: Mapping[str, Any], path: Path, *, details: bool) -> None:
     """Print the summary.json of a finished evaluation or training run for people."""
     summaries = [SUMMARY.validate_python(tree) for tree in result["teams"].values()]
@@ -484,49 +262,6 @@ def _checkpoint(result: Mapping[str, Any]) -> str:
         )
     step = result.get("checkpoint")
     return "" if step is None else f"trained: the weights of step {step}."
-
-
-def show_views(views: Mapping[str, str]) -> None:
-    """Print who alone sees what."""
-    for agent, text in views.items():
-        out.print(Text.assemble((agent, "bold cyan"), (" alone sees  ", "dim"), text))
-
-
-def show_call(call: Call) -> None:
-    """Print one message of a conversation, after what tools told its agent."""
-    for observed in _new_observations(call):
-        tool = observed.tool_calls[0].name
-        told = Text.assemble((tool, "bold magenta"), (" told ", "dim"), call.agent, "  ")
-        out.print(told + Text(observed.content))
-    said = ("silent", "dim") if call.silent else call.text
-    if call.tool_calls and not call.text.strip():
-        said = "\n".join(f"{one.name}({one.arguments})" for one in call.tool_calls)
-    calls = " calls tools" if call.tool_calls else ""
-    tokens = (f" ({call.usage.generated} tokens){calls}  ", "dim")
-    out.print(Text.assemble((call.agent, "bold cyan"), tokens, said))
-
-
-def _new_observations(call: Call) -> list[ChatMessage]:
-    """What tools said since the agent's last call."""
-    last = list(itertools.takewhile(lambda one: one.role == "tool", reversed(call.messages)))
-    return last[::-1]
-
-
-def show_played(episode: Episode, reference: str | None) -> None:
-    """Print the outcome of one conversation, with its grade if there is a reference."""
-    if episode.error:
-        raise RunError(f"the episode failed: {episode.error}")
-    if reference is not None and episode.grade:
-        _show_grade(episode.grade, reference)
-    usage = episode.usage
-    told = f" ({usage.observed} of them from tools)" if usage.observed else ""
-    out.print(f"{usage.generated} tokens generated, {usage.prompt} read{told}", style="dim")
-
-
-def _show_grade(grade: Grade, reference: str) -> None:
-    verdict = ("right", "green") if grade.right else ("wrong", "red")
-    read = f"read {grade.answer!r}, " if grade.answer else ""
-    out.print(Text.assemble(verdict, f": {read}reference {reference!r}"))
 
 
 def show_result(result: Mapping[str, Any], run: RunFolder, *, as_json: bool, details: bool) -> None:

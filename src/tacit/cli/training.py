@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from tacit.cli.commands import measuring
 from tacit.cli.live import step_display
-from tacit.cli.tables import err, note
+from tacit.cli.terminal import err, note
 from tacit.config import Config
 from tacit.errors import ConfigError
 from tacit.evaluation.teams import Measured, Measurement
@@ -75,13 +75,13 @@ def _origin(folder: Path, checkpoint: str) -> Weights:
 
 async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dict[str, Any]:
     spending = Spending(run, prices_of(config), config.spend_cap)
-    async with open_training(config, spending.account(note)) as made:
-        _introduce(made)
+    async with open_training(config, spending.account(note)) as assembly:
+        _introduce(assembly)
         for request in get_args(Request):
             run.take(request)  # meant for an earlier process
         with step_display(config) as on_step:
             trainer = Trainer(
-                made, run, on_step=on_step, on_note=note,
+                assembly, run, on_step=on_step, on_note=note,
                 pause=lambda: run.take("stop"), cap=spending.cap(), start=weights,
             )  # fmt: skip
             state = await trainer.train()
@@ -90,8 +90,8 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
             return {"name": config.name, "seed": config.seed, "steps": state.step, "paused": True}
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
-        compared = await _compared(made, run, state, spending)
-        cluster = {"cluster": made.elsewhere.to_json()} if made.elsewhere else {}
+        compared = await _compared(assembly, run, state, spending)
+        cluster = {"cluster": assembly.elsewhere.to_json()} if assembly.elsewhere else {}
     result = {
         "name": config.name,
         "seed": config.seed,
@@ -111,27 +111,27 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
 
 
 async def _compared(
-    made: Assembly, run: RunFolder, state: State, spending: Spending
+    assembly: Assembly, run: RunFolder, state: State, spending: Spending
 ) -> dict[str, Any]:
     """The trained team, the untrained one and the baselines on the held-out tasks."""
-    config = made.config
+    config = assembly.config
     assert state.best is not None
-    with measuring(config, run, made.test_tasks, made.grader, spending) as measurement:
+    with measuring(config, run, assembly.test_tasks, assembly.grader, spending) as measurement:
         teams = {"untrained": Measured(measurement.played("eval-000000"))}
         for name, team in config.teams.items():
-            teams[name] = await measurement.team(name, made.seat(team))
+            teams[name] = await measurement.team(name, assembly.seat(team))
         best = int(state.best["step"])
         teams["trained"] = Measured(measurement.played(f"eval-{best:06d}"))
-        variants = variants_of(config, made.team, made.test_tasks)
-        without = await measurement.without("team", made.roster, variants.helpers)
-        others = await _others(measurement, made, variants, best, state.step)
+        variants = variants_of(config, assembly.team, assembly.test_tasks)
+        without = await measurement.without("team", assembly.roster, variants.helpers)
+        others = await _others(measurement, assembly, variants, best, state.step)
     for name in ("untrained", "trained"):
         teams[name] = Measured(teams[name].episodes, variants, without, others.get(name, {}))
     return measurement.compared_with_trained(teams, next(iter(config.teams), None))
 
 
 async def _others(
-    measurement: Measurement, made: Assembly, variants: Variants, best: int, last: int
+    measurement: Measurement, assembly: Assembly, variants: Variants, best: int, last: int
 ) -> dict[str, dict[str, Sequence[Episode]]]:
     """Other plays of the team, to measure its talk; the best weights replace the last ones.
 
@@ -141,23 +141,25 @@ async def _others(
         return {}
     if best != last:
         weights = Weights(measurement.run.path / "checkpoints", best)
-        await weights.put_into(made.policies.values(), made.trained_engines, version=best)
-    trained = await measurement.others(f"eval-{best:06d}", made.roster, variants)
+        await weights.put_into(assembly, version=best)
+    trained = await measurement.others(f"eval-{best:06d}", assembly.roster, variants)
     if not best:
         return {"untrained": trained, "trained": trained}
-    models = {agent.model for agent in made.team.agents.values()}
-    if measurement.run.origin() or not models <= made.engines.keys():
+    models = {agent.model for agent in assembly.team.agents.values()}
+    if measurement.run.origin() or not models <= assembly.engines.keys():
         return {"trained": trained}
-    untrained = await measurement.others("eval-000000", made.seat(made.team), variants)
+    untrained = await measurement.others("eval-000000", assembly.seat(assembly.team), variants)
     return {"untrained": untrained, "trained": trained}
 
 
-def _introduce(made: Assembly) -> None:
-    counts = {n: sum(w.numel() for w in p.parameters.values()) for n, p in made.policies.items()}
-    weights = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    leaks = f" ({made.dropped_leaks} held-out ones dropped)" if made.dropped_leaks else ""
+def _introduce(assembly: Assembly) -> None:
+    weights = ", ".join(
+        f"{name} {sum(weight.numel() for weight in policy.parameters.values()):,}"
+        for name, policy in assembly.policies.items()
+    )
+    leaks = f" ({assembly.dropped_leaks} held-out ones dropped)" if assembly.dropped_leaks else ""
     err.print(
-        f"training {made.team.topology}: {len(made.train_tasks)} tasks{leaks}, "
-        f"{made.config.train.steps} steps of {made.config.train.tasks_per_step} × "
-        f"{made.config.train.group} episodes; weights that learn: {weights}"
+        f"training {assembly.team.topology}: {len(assembly.train_tasks)} tasks{leaks}, "
+        f"{assembly.config.train.steps} steps of {assembly.config.train.tasks_per_step} × "
+        f"{assembly.config.train.group} episodes; weights that learn: {weights}"
     )

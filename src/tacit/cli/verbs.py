@@ -16,6 +16,7 @@ from tacit.cli.commands import (
     measured_in,
     play_once,
     run_evaluation,
+    start_of,
     trained_run,
 )
 from tacit.config import Config
@@ -36,8 +37,7 @@ def train(source: Source, *overrides: str, out: Path | str | None = None) -> dic
 
     config, name = _read(source, overrides)
     folder = Path(out) if out else folder_of(name, config.name)
-    fork = trained_run(name) and Path(name).resolve() != folder.resolve()
-    return _finish(run_training(config, folder, name if fork else None))
+    return _finish(run_training(config, folder, start_of(name, folder)))
 
 
 def evaluate(

@@ -19,7 +19,7 @@ from tacit.cluster.rollout_worker import GraderFactory, Opener, RolloutWorker
 from tacit.config import ClusterConfig
 from tacit.engine.base import Account
 from tacit.errors import RunError
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import Job
 from tacit.team.roster import Roster
 from tacit.types import Episode
@@ -90,7 +90,7 @@ class Pool:
             raise RunError(self._closed)
         self._orders += 1
         order = Order(self._orders, self._number(roster), job)
-        shared = any(isinstance(agent.engine, Once) for agent in roster.agents)
+        shared = any(isinstance(agent.engine, DedupedEngine) for agent in roster.agents)
         pending = Pending(order, asyncio.get_running_loop().create_future(), shared)
         self._dispatcher.add(pending)
         self._assign_soon()

@@ -20,7 +20,7 @@ from tacit.config import Config
 from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.errors import ConfigError, Refused, RunError
 from tacit.grading import Grader, grade
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import play_episode
 from tacit.team.roster import Roster
 from tacit.types import Episode, Receipt, Task
@@ -137,7 +137,7 @@ class RolloutWorker:
                 await engine.refresh(version)
         for roster in self._rosters.values():
             for agent in roster.agents:
-                if isinstance(agent.engine, Once):
+                if isinstance(agent.engine, DedupedEngine):
                     agent.engine.forget()
         self._edition = edition.number
 

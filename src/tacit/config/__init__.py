@@ -133,16 +133,16 @@ class AgentConfig(Section):
     max_tool_calls: PositiveInt = 4
     """Most tools that each agent of this role may call in an episode."""
     max_observation: PositiveInt = 2000
-    """Most characters that a tool may say; the middle of longer texts is left out."""
+    """Most characters of a tool's result; the middle of a longer one is left out."""
     tool_timeout: PositiveFloat = 20.0
-    """Seconds after which the agent is told that the tool did not answer."""
+    """Seconds after which a tool call is given up and the agent is told so."""
 
 
 class McpConfig(Section):
     """A server of tools: a program that is started here, or a URL."""
 
     command: list[str] = []
-    """The program and its arguments, spoken to over stdin and stdout."""
+    """The program and its arguments; it speaks MCP over stdin and stdout."""
     url: str | None = None
     """Of a server that speaks MCP's streamable HTTP."""
     allow: list[str] = Field(min_length=1)
@@ -152,7 +152,7 @@ class McpConfig(Section):
     api_key_env: str | None = None
     """url: the environment variable with a key, sent as a bearer token."""
     timeout: PositiveFloat = 30.0
-    """Seconds to connect and to say what tools there are."""
+    """Seconds allowed to connect and list the tools."""
 
     @model_validator(mode="after")
     def _has_one_way_in(self) -> "McpConfig":
@@ -167,12 +167,12 @@ class McpConfig(Section):
 
 
 class Cut(Section):
-    """Messages that a team does without: an agent's, a round's, or those to one reader."""
+    """Messages left out of a team's talk: an agent's, a round's, or an agent's to one reader."""
 
     agent: str | None = None
     """An agent or a role; default all."""
     reader: str | None = None
-    """The one agent or role that does not read them; default they are not said at all."""
+    """The only agent or role that is not shown them; by default they are not even asked for."""
     round: NonNegativeInt | None = None
     """Default every round."""
 
@@ -186,7 +186,7 @@ class Cut(Section):
 
     @classmethod
     def of(cls, agents: Iterable[str]) -> "frozenset[Cut]":
-        """All that these agents or roles say."""
+        """Everything that these agents or roles say."""
         return frozenset(cls(agent=agent) for agent in agents)
 
     def __str__(self) -> str:
@@ -203,9 +203,9 @@ class TeamConfig(Section):
     options: dict[str, Any] = {}
     """The topology's own: rounds, samples, shape."""
     without: list[Cut] = []
-    """What the team does without; `tacit prune` writes it."""
+    """Messages to leave out; `tacit prune` writes this."""
     stop: Literal["agreed"] | None = None
-    """Ends the talk once several agents have answered and their last answers are the same."""
+    """`agreed` ends the talk once several agents have answered and their last answers agree."""
     _servers: dict[str, McpConfig] = PrivateAttr(default_factory=dict)
 
     @property
@@ -231,24 +231,24 @@ class EvaluationConfig(Section):
 
 
 class AuditConfig(Section):
-    """How much is played to say what each message is worth."""
+    """How much `tacit audit` plays to measure what each message is worth."""
 
     samples: PositiveInt = 1
-    """Plays of each task, with and without; more than one needs an agent that samples."""
+    """Plays of each task, with and without a message; above 1 only if an agent samples."""
     first: PositiveInt = 16
     """Tasks of the first rung; each further rung has twice as many."""
     margin: Share = 0.03
     """Values that differ by less count as equal."""
     rounds: bool = True
-    """Also say what each round is worth."""
+    """Also measure what each round is worth."""
     edges: bool = True
-    """Also say what it is worth that one agent reads another."""
+    """Also measure what it is worth that one agent reads another."""
     tokens: PositiveInt | None = None
     """Most tokens that models may generate and read for the audit."""
     messages: NonNegativeInt = 5
-    """How many of the messages that helped and that harmed most are shown."""
+    """Number of most helpful and of most harmful messages to show."""
     again: PositiveInt = 4
-    """Plays from each of those messages on, with and without it, where agents sample."""
+    """Replays from each of those messages on, with and without it, if agents sample."""
 
 
 class JudgeConfig(Section):
@@ -259,7 +259,7 @@ class JudgeConfig(Section):
     """What makes a good answer, in words."""
     max_tokens: PositiveInt = 256
     pass_mark: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
-    """An answer counts as right from this share of the full mark on."""
+    """Least share of the full mark at which an answer counts as right."""
 
 
 class RewardConfig(Section):
@@ -303,7 +303,7 @@ class BudgetConfig(Section):
     rate: PositiveFloat = 0.005
     ceiling: PositiveFloat = 1.0
     weight_tokens: NonNegativeFloat = 0.0
-    """λ_tok at the start (dual) or throughout (fixed)."""
+    """λ_tok at the start (dual) or throughout (fixed); of money where that is charged."""
     weight_turns: NonNegativeFloat = 0.0
 
     def limit(self, name: str) -> float | None:
@@ -313,7 +313,7 @@ class BudgetConfig(Section):
 
     def start(self, name: str) -> float:
         """λ at the start, or throughout if `control` is fixed."""
-        return {"tokens": self.weight_tokens, "turns": self.weight_turns}.get(name, 0.0)
+        return self.weight_turns if name == "turns" else self.weight_tokens
 
 
 class SilenceConfig(Section):
@@ -431,22 +431,22 @@ class SearchConfig(Section):
     ]
     """What may be changed in a leading team to make a new candidate."""
     newcomers: NonNegativeInt = 4
-    """Most edited teams that join after a rung."""
+    """Most edited teams to add after a rung."""
     tokens: PositiveInt | None = None
-    """Most tokens that the search may take; see `counted`."""
+    """Most tokens that the search may use; see `counted`."""
     counted: Literal["total", "generated"] = "total"
     """Which tokens count: generated and read, or generated only."""
     money: PositiveFloat | None = None
     """In place of `tokens`; needs `prices`."""
     tasks: TaskConfig | None = None
-    """Tasks to search on; default `train_tasks`. Those that `tasks` holds too are left out."""
+    """Tasks to search on; default `train_tasks`. Tasks that are also in `tasks` are left out."""
     first: PositiveInt = 16
     """Tasks of the first rung."""
     rungs: PositiveInt = 4
     eta: Annotated[int, Field(ge=2)] = 2
-    """From rung to rung so many times the tasks, and one in so many teams stays."""
+    """Each rung plays this many times the tasks of the last, and keeps one team in this many."""
     price: NonNegativeFloat = 0.0
-    """Teams are ranked by accuracy − price·cost, the cost in what the budget counts."""
+    """Teams are ranked by accuracy − price·cost, in the tokens or money that the budget counts."""
     tie: NonNegativeFloat = 0.01
     """Within this difference, and the paired interval, the cheaper team is ahead."""
     train: bool = True

@@ -20,7 +20,7 @@ RECIPE_FOLDERS = tuple(Path(__file__).parents[up] / "recipes" for up in (1, 3))
 """When installed, and in a checkout."""
 
 
-class _OnceEach(yaml.SafeLoader):
+class _UniqueKeys(yaml.SafeLoader):
     """Plain YAML, except that a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -99,7 +99,7 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         saved = path.suffix == ".json"
-        tree = _modern(json.loads(text)) if saved else yaml.load(text, _OnceEach)
+        tree = _modern(json.loads(text)) if saved else yaml.load(text, _UniqueKeys)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

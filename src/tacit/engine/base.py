@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Protocol
 
 from tacit.errors import EngineError, PromptTooLong
-from tacit.types import ChatMessage, Choice, Receipt, Stop, ToolCall, ToolSpec, Usage
+from tacit.types import (
+    Choice,
+    Ids,
+    Prompt,
+    Receipt,
+    Stop,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +51,9 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceRule:
-    """Lets an agent be silent in this call, and says how that choice is made."""
+    """Allows silence in this call, and says how that choice is made."""
 
-    ids: tuple[int, ...] = ()
+    ids: Ids = ()
     """The marker's canonical ids, then the end of a turn; empty for text-only engines.
 
     The marker followed by any other id at which the engine stops is silence too."""
@@ -56,8 +65,8 @@ class SilenceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    messages: tuple[ChatMessage, ...]
-    prompt_ids: tuple[int, ...] = ()
+    messages: Prompt
+    prompt_ids: Ids = ()
     sampling: Sampling
     seed: int = 0
     silence: SilenceRule | None = None
@@ -66,16 +75,16 @@ class Request:
     """Called in the event loop with each new piece of text, by engines that can stream. The pieces
     add up to a prefix of the completion's text."""
     tools: tuple[ToolSpec, ...] = ()
-    """What the model may call; token engines are told of them in the prompt's ids."""
+    """Tools that the model may call; for token engines the prompt's ids describe them too."""
     may_call: bool = True
-    """False if the agent has no calls left, so that whatever it says is its message."""
+    """False once the agent has used up its tool calls: whatever it says is then its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     text: str
     """The decoded ids without the end-of-sequence token."""
-    ids: tuple[int, ...] = ()
+    ids: Ids = ()
     logprobs: tuple[float, ...] = ()
     stop: Stop
     usage: Usage
@@ -101,22 +110,18 @@ class Engine(Protocol):
     policy: str
     """Name of the trained weights it serves; empty if they are frozen."""
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         """The prompt's ids by the chat template; empty for text-only engines."""
         ...
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        """The ids of what tools said, up to where the next answer begins.
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
+        """The ids of tool results, up to where the next answer begins.
 
         To be appended to a prompt and the ids that were sampled after it; empty if text-only.
         """
         ...
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         """The marker's canonical ids, then the end of a turn; empty if text-only."""
         ...
 
@@ -126,19 +131,15 @@ class Engine(Protocol):
 
 
 class TextOnly:
-    """What an engine without tokens answers when it is asked for ids."""
+    """Mixin for text-only engines, which have no ids."""
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         return ()
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         return ()
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         return ()
 
 
@@ -159,7 +160,7 @@ class TrainedEngine(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Where a run puts what API servers send: answers to keep, receipts and warnings."""
+    """Where API engines put the answers they cache, their receipts and their warnings."""
 
     cache: Path | None = None
     """The folder of the answer cache; None for no cache."""

@@ -17,13 +17,13 @@ from tacit.engine.tool_syntax import (
     PROBE,
     PROBED,
     ToolSyntax,
+    describe_tools,
     find_syntax,
-    observed_plainly,
+    plain_results,
     template_tools,
-    told_plainly,
 )
 from tacit.errors import EngineError
-from tacit.types import ChatMessage, Stop, ToolCall, ToolSpec
+from tacit.types import ChatMessage, Ids, Prompt, Stop, ToolCall, ToolSpec
 
 
 class Chat:
@@ -41,32 +41,26 @@ class Chat:
         self.end_of_turn = self._end_of_turn()
         """The special token that the chat template writes after an assistant's message, if any."""
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         """The prompt's ids, up to where the answer begins."""
         if tools and self.tool_syntax.plain:
-            messages, tools = told_plainly(messages, tools), ()
+            messages, tools = describe_tools(messages, tools), ()
         return self.render(messages, tools, add_generation_prompt=True)
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
-        """The ids of what tools said, up to where the next answer begins.
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
+        """The ids of tool results, up to where the next answer begins.
 
-        To be appended to the ids of a prompt and of the answer with its end of turn: that end is
-        left out here, and what the template writes after it is not.
+        They follow the ids of a prompt and of an answer with its end of turn. That end is not
+        included; what the template writes after it is.
         """
         return self._more(observations, tools, plain=self.tool_syntax.plain)
 
-    def _more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...], *, plain: bool
-    ) -> tuple[int, ...]:
-        """What follows the end of a marked assistant's turn, whatever the template makes of it."""
+    def _more(self, observations: Prompt, tools: tuple[ToolSpec, ...], *, plain: bool) -> Ids:
+        """What the template writes after an assistant's turn, which a mark inside it helps find."""
         mark = f"m{secrets.token_hex(8)}"  # no tool can know it
         said = ChatMessage("assistant", mark)
         if plain:
-            observations, tools = (observed_plainly(observations),), ()
+            observations, tools = (plain_results(observations),), ()
         else:
             ids = [call.id for one in observations for call in one.tool_calls]
             said = ChatMessage("assistant", "", tuple(ToolCall(mark, "{}", id) for id in ids))
@@ -110,22 +104,16 @@ class Chat:
         except Exception as error:  # a response template is a program too
             return (ToolCall("", f"{text} ({error})"),)
 
-    def render(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = (), **options: Any
-    ) -> tuple[int, ...]:
+    def render(self, messages: Prompt, tools: tuple[ToolSpec, ...] = (), **options: Any) -> Ids:
         """The messages' ids by the chat template, to which the `options` go."""
         # engines have their own error for prompts that are too long
         ids = self._apply(messages, tools, tokenizer_kwargs={"verbose": False}, **options)
         return tuple(ids)
 
-    def _text(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = (), **options: Any
-    ) -> str:
+    def _text(self, messages: Prompt, tools: tuple[ToolSpec, ...] = (), **options: Any) -> str:
         return str(self._apply(messages, tools, tokenize=False, **options))
 
-    def _apply(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...], **options: Any
-    ) -> Any:
+    def _apply(self, messages: Prompt, tools: tuple[ToolSpec, ...], **options: Any) -> Any:
         if tools:
             options["tools"] = self._neutral(template_tools(tools))
         try:
@@ -179,7 +167,7 @@ class Chat:
             text = self._forged.sub("", text)
         return text
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         """The marker, then the template's end of a turn if the engine stops there.
 
         A tokenizer's own `eos_token`, used otherwise, may be one that the model never writes.
@@ -221,19 +209,15 @@ def _special_strings(tokenizer: Any) -> re.Pattern[str]:
 
 
 class ByTemplate:
-    """What an engine answers when it is asked for ids: those of its model's chat template."""
+    """Mixin for token engines: ids by their model's chat template."""
 
     _chat: Chat
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
         return self._chat.encode(messages, tools)
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         return self._chat.encode_more(observations, tools)
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         return self._chat.silence_ids()

@@ -1,4 +1,4 @@
-"""Checks of a tokenizer and its chat template, without which a run's numbers mean nothing.
+"""Checks a tokenizer and its chat template for faults that would make a run's numbers wrong.
 
 No forward passes: training checks every local model before its first step. `tacit doctor` checks
 what needs the weights.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tacit.engine.base import SILENCE_MARKER
 from tacit.engine.chat import Chat
 from tacit.errors import EngineError, Unfit
-from tacit.types import ChatMessage
+from tacit.types import ChatMessage, Ids, Prompt
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _silence(chat: Chat) -> str:
     return f"{SILENCE_MARKER} and its end are {len(ids)} tokens and decode to exactly that"
 
 
-def _encoded(chat: Chat, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+def _encoded(chat: Chat, messages: Prompt) -> Ids:
     try:
         return chat.encode(messages)
     except EngineError as error:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def gc_frozen() -> Iterator[None]:
     """The collector skips, inside this block, all objects that existed before it.
 
     torch, transformers and the models are some 400,000 objects: every full collection walks them

@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 
 from tacit.engine.request_state import RequestState
 from tacit.engine.sampler import RowSettings, draw, log_distribution
+from tacit.types import Ids
 
 
 class Generating:
@@ -72,7 +73,7 @@ class Generating:
                 ],
             )
 
-    def _marker_logits(self, prompt_1T: Tensor, marker: tuple[int, ...]) -> Tensor:
+    def _marker_logits(self, prompt_1T: Tensor, marker: Ids) -> Tensor:
         """Logits along the marker; empty if silence is not allowed."""
         if not marker:
             return prompt_1T.new_empty(0, 0)

@@ -172,5 +172,4 @@ def reading(failed: str) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-
     return " ".join(str(error).split()) or type(error).__name__

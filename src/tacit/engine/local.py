@@ -63,7 +63,7 @@ class LocalEngine(ByTemplate):
         self._scheduler: Scheduler | None = None
         self._weights = (0, 0)
         self._closed = False
-        loaded.worker.join(self._step)
+        loaded.worker.add(self._step)
 
     async def generate(self, request: Request) -> Completion:
         if self._closed:
@@ -86,7 +86,7 @@ class LocalEngine(ByTemplate):
         if self._closed:
             return
         self._closed = True
-        await asyncio.to_thread(self._loaded.worker.leave, self._step)
+        await asyncio.to_thread(self._loaded.worker.remove, self._step)
         self._fail(EngineError(f"{self.model}: the engine was closed"))
         self._scheduler = None
 

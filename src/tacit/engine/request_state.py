@@ -14,8 +14,9 @@ from tacit.engine.base import Request, SilenceRule
 from tacit.engine.memory import ran_out
 from tacit.engine.sampler import RowSettings, log_distribution, uniform
 from tacit.errors import EngineError
+from tacit.silence import floored
 from tacit.silence.conditioning import SilenceOdds, condition_on_speech, silence_odds
-from tacit.types import Choice, Stop
+from tacit.types import Choice, Ids, Stop
 
 CHOICE_COUNTER, END_COUNTER = -1, -2
 """The counters of a seed's uniform numbers for the choice and for the end of silence; tokens use
@@ -33,11 +34,11 @@ def decide(rule: SilenceRule, odds: SilenceOdds, request: Request) -> Choice:
         return Choice.SILENT if p >= rule.silent_above else Choice.SPEAK
     if rule.choice is not Choice.FLOOR:
         return rule.choice
-    silent = min(max(p, rule.floor), 1.0 - rule.floor)
-    return Choice.SILENT if uniform(request.seed, CHOICE_COUNTER) < silent else Choice.SPEAK
+    silent = uniform(request.seed, CHOICE_COUNTER) < floored(p, rule.floor)
+    return Choice.SILENT if silent else Choice.SPEAK
 
 
-def drawn_silence(odds: SilenceOdds, request: Request) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def drawn_silence(odds: SilenceOdds, request: Request) -> tuple[Ids, tuple[float, ...]]:
     """The ids of silence and their log π; its end is drawn like any token of the request."""
     greedy = request.sampling.greedy
     return odds.silent(None if greedy else uniform(request.seed, END_COUNTER))
@@ -59,7 +60,7 @@ class RequestState:
     _marker_logits_NV: Tensor | None = None
 
     @property
-    def marker(self) -> tuple[int, ...]:
+    def marker(self) -> Ids:
         return self.request.silence.ids if self.request.silence else ()
 
     @property

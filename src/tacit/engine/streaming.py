@@ -51,7 +51,7 @@ class Listeners:
 
 
 class _Decoded:
-    """How much of a text was sent."""
+    """How much of one text has been sent."""
 
     def __init__(self) -> None:
         self._context = 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.types import ChatMessage, ToolCall, ToolSpec
+from tacit.types import ChatMessage, Prompt, ToolCall, ToolSpec
 
 Reader = Callable[[str], tuple[ToolCall, ...]]
 
@@ -106,10 +106,8 @@ def find_syntax(render: Callable[..., str], own: Reader | None = None) -> ToolSy
     return PLAIN
 
 
-def told_plainly(
-    messages: tuple[ChatMessage, ...], tools: Iterable[ToolSpec]
-) -> tuple[ChatMessage, ...]:
-    """Our plain form, appended to the first message."""
+def describe_tools(messages: Prompt, tools: Iterable[ToolSpec]) -> Prompt:
+    """The prompt with the tools described in our plain form, at the end of its first message."""
     listed = [
         f"- {tool.name}: {tool.description} Arguments: {json.dumps(tool.parameters)}"
         for tool in tools
@@ -125,8 +123,8 @@ def told_plainly(
     return (ChatMessage(first.role, f"{first.content}\n\n{told}".strip()), *rest)
 
 
-def observed_plainly(observations: Iterable[ChatMessage]) -> ChatMessage:
-    """What tools said, as the user's next message in our plain form."""
+def plain_results(observations: Iterable[ChatMessage]) -> ChatMessage:
+    """Tool results as the user's next message, in our plain form."""
     quoted = [
         f'<observation from="{_label(one)}">\n{one.content}\n</observation>' for one in observations
     ]
@@ -134,7 +132,7 @@ def observed_plainly(observations: Iterable[ChatMessage]) -> ChatMessage:
 
 
 def _label(observation: ChatMessage) -> str:
-    """The tool's name, which is the model's own word and so may hold anything."""
+    """The tool's name; the model wrote it, so it may hold anything."""
     name = observation.tool_calls[0].name if observation.tool_calls else ""
     return re.sub(r"[^\w./-]", "", name)[:64]
 
@@ -155,7 +153,7 @@ def template_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the types that a schema asks for, where a syntax knows only texts."""
+    """Arguments converted to the types of a schema; some syntaxes have only strings."""
     known = parameters.get("properties") or {}
     return {
         name: _loaded(value)
@@ -166,7 +164,7 @@ def typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
 
 
 def _takes_text(schema: Any) -> bool:
-    """True if a schema allows a text, in one of its alternatives or by saying nothing."""
+    """True if a schema allows a string, in one of its alternatives or by default."""
     if not isinstance(schema, Mapping):  # also `true`, which allows everything
         return True
     if several := schema.get("anyOf") or schema.get("oneOf"):

@@ -22,12 +22,12 @@ class Worker:
         self._stepping = False
         self._pauses = 0
 
-    def join(self, step: Work) -> None:
+    def add(self, step: Work) -> None:
         """Call `step` from the worker's thread whenever there may be work."""
         with self._changed:
             self._steps.append(step)
 
-    def leave(self, step: Work) -> None:
+    def remove(self, step: Work) -> None:
         """Stop calling `step`; returns once it is certainly not running."""
         with self._changed:
             self._steps.remove(step)

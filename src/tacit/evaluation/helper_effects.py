@@ -1,4 +1,4 @@
-"""What helpers change: every episode compared with a play of its task without them.
+"""What helpers change: compares every episode with a play of its task without them.
 
 Meaningful only if the agents that answer are deterministic; otherwise chance changes answers too.
 """

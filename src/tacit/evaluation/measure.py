@@ -14,12 +14,13 @@ from tacit.errors import ConfigError
 from tacit.evaluation.helper_effects import HelperEffects, helper_effects
 from tacit.evaluation.statistics import Estimate, Paired, bootstrap, paired, pass_at_k, wilson
 from tacit.evaluation.talk import Talk, talk_of
-from tacit.grading import REWARDS, Grader, grade, read_answer
+from tacit.grading import REWARDS, Grader, grade
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.run.folder import RunFolder
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.roster import Roster
 from tacit.team.setting import Setting
+from tacit.team.vote import most_common
 from tacit.types import Choice, Episode, Task, Usage
 
 
@@ -84,11 +85,11 @@ class Summary:
     money_per_solved: float | None
     agents: list[AgentSummary]
     talk: Talk | None = None
-    """What its talk is worth, if that was measured or the tasks know who should speak."""
+    """What its talk is worth, if that was measured or the tasks say who should speak."""
     observed: float = 0.0
     """Part of `read`: what tools said."""
     reward: Estimate | None = None
-    """The grader's mean reward, if it says more than right and wrong."""
+    """The grader's mean reward, if it is not just right or wrong."""
     reward_name: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -228,7 +229,7 @@ def summarise(
 
 
 def _reward_name(episodes: Iterable[Episode], tasks: Iterable[Task]) -> str:
-    """Empty if every reward says right or wrong and nothing else."""
+    """Empty if every reward is just right or wrong."""
     names = {REWARDS.get(task.grader, "") for task in tasks}
     partly = any(one.grade and one.grade.reward != one.right for one in episodes)
     return (names.pop() if len(names) == 1 else "") or ("reward" if partly else "")
@@ -295,14 +296,10 @@ def _by_level(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
 
 def _majority(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> float:
     """Share of tasks whose most common answer, the first one of several, is right."""
-    rights = []
-    for task_id, mine in _by_task(episodes).items():
-        answers = [read_answer(tasks[task_id], episode.answer) for episode in mine]
-        chosen = max(
-            range(len(mine)), key=lambda i: (bool(answers[i]), answers.count(answers[i]), -i)
-        )
-        rights.append(mine[chosen].right)
-    return fmean(rights)
+    return fmean(
+        mine[most_common(tasks[task_id], [episode.answer for episode in mine])].right
+        for task_id, mine in _by_task(episodes).items()
+    )
 
 
 def _any_right(episodes: Iterable[Episode], k: int) -> float:

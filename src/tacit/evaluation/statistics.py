@@ -48,7 +48,7 @@ class Paired:
     only_second: int
     tasks: int
     reward: Estimate | None = None
-    """Of the rewards, where they say more than right and wrong."""
+    """Difference of the rewards, if they are not just right or wrong."""
 
 
 def paired(
@@ -100,7 +100,7 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 
 def interval(mean: float, resampled: NDArray[np.float64], confidence: float) -> Estimate:
-    """A number between the percentiles of what resamples give."""
+    """A number with the percentile interval of its resamples."""
     tail = 100 * (1 - confidence) / 2
     low, high = np.percentile(resampled, [tail, 100 - tail])
     return Estimate(mean, float(low), float(high))

@@ -1,7 +1,7 @@
-"""Whether a team's talk pays, and whether those speak who know what the others lack.
+"""Measures whether a team's talk pays, and whether the agents with needed information speak.
 
-The team's own play of the held-out tasks is set beside other plays of the same tasks: nobody
-speaks, everybody who may be silent must speak, and what else `Talk.plays` names.
+The team's own play of the held-out tasks is compared with other plays of the same tasks: nobody
+speaks, everybody who may be silent must speak, and the others in `Talk.plays`.
 """
 
 from collections import defaultdict
@@ -39,21 +39,21 @@ class Play:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """How the choice to speak agrees with who knew what the others lacked."""
+    """How well the choice to speak agrees with who held information that others needed."""
 
     needed: int
-    """Choices of agents that knew it, and of agents that did not."""
+    """Number of choices by agents that held it, and by agents that did not."""
     idle: int
     auc: float | None
-    """Chance that one that knew was more inclined to speak than one that did not."""
+    """Chance that an agent that held it was more inclined to speak than one that did not."""
     by: str
-    """What that is judged by: `silence_logprob`, or `spoke` where the engine gives none."""
+    """What `auc` ranks by: `silence_logprob`, or `spoke` if the engine gives none."""
     precision: float | None
-    """Share of the messages that were needed."""
+    """Share of the messages said that were needed."""
     recall: float | None
     """Share of the needed that were said."""
     silent_needed: float | None
-    """Share of silence where the agent knew it, and where it did not."""
+    """Share of silent choices where the agent held it, and where it did not."""
     silent_idle: float | None
 
 
@@ -71,14 +71,14 @@ class Talk:
     share_of_speaking: dict[str, float] = field(default_factory=dict)
     """The team's messages and tokens, as shares of those of `speaking`; `total`: said and read."""
     kept: float | None = None
-    """Share of the gain over silence that is left in other words."""
+    """Share of the gain over silence that remains when messages are reworded."""
     choosing: Choosing | None = None
-    """Of all agents for which the tasks have a truth; then of each."""
+    """Over all agents for which the tasks say who was needed; then by agent."""
     choosing_by_agent: dict[str, Choosing] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    """Play → why there is none, or how to have it."""
+    """Play → why it is missing, or how to get it."""
     rewards: dict[str, Play] = field(default_factory=dict)
-    """The plays once more where rewards say more than right and wrong: their mean is `accuracy`."""
+    """The same plays with the mean reward as `accuracy`, if rewards are not just right or wrong."""
     kept_reward: float | None = None
 
 
@@ -91,9 +91,9 @@ def talk_of(
     score: str = "right",
     rewards: bool = False,
 ) -> Talk | None:
-    """The team's own episodes beside other plays; None if there is nothing to say.
+    """Compares the team's own episodes with other plays; None if there is nothing to compare.
 
-    With `rewards` every play is scored a second time, by what its answers are worth.
+    With `rewards` every play is scored a second time, by its rewards.
     """
     own = [episode for episode in own if episode.grade]
     tables = {name: _table(play, score) for name, play in {"free": own, **others}.items()}
@@ -132,7 +132,7 @@ def talk_of(
 def above_gate(
     free: Numbers, silent: Numbers, speaking: Numbers, *, confidence: float, resamples: int
 ) -> Estimate:
-    """How far a team is above a gate that lets messages pass by chance, as often as it speaks.
+    """How far a team is above a gate that passes messages at random, as often as it speaks.
 
     The gate's expected accuracy is q·speaking + (1 − q)·silent, with q the team's rate of speaking.
     Every resample of tasks has its own q. Where several agents choose, the gate opens for all or
@@ -193,7 +193,7 @@ def choosing(choices: Sequence[Chosen]) -> Choosing:
 
 
 def _choices(episodes: Iterable[Episode]) -> Iterator[Chosen]:
-    """Agents that could be silent, in episodes that know who was needed."""
+    """The choices of agents that could be silent, in episodes that say who was needed."""
     for episode in episodes:
         for agent, needed in episode.needed.items():
             calls = [call for call in episode.calls if call.agent == agent and call.may_be_silent]

@@ -17,13 +17,13 @@ from tacit.team.roster import Roster
 from tacit.types import Episode, Task
 
 Listen = Callable[[str, int], Callable[[Episode], None]]
-"""From a team's name and number of episodes to what is called with each episode."""
+"""Given a team's name and number of episodes, returns what to call with each episode."""
 NOT_PLAYED = {
     "speaking": "needs weights that are still loaded",
     "alone": "needs trained weights, of the model of the one agent that answers",
     "reworded": "evaluation.reworded=true plays it, if an agent is frozen",
 }
-"""Why another play of the tasks is missing, where nothing else is known."""
+"""Default reasons why a play of the tasks is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Measured:
     without: Sequence[Episode] = ()
     """The same tasks played without the helpers."""
     others: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
-    """And in other ways, by their name in `Talk.plays`."""
+    """The same tasks played in other ways, by their name in `Talk.plays`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Measurement:
     listen: Listen = lambda name, total: lambda episode: None
 
     async def team(self, name: str, roster: Roster, variants: Variants | None = None) -> Measured:
-        """Play what the folder does not hold yet, also in other ways."""
+        """Play what the folder does not hold yet, including the other ways."""
         variants = variants or Variants()
         episodes = await self._play(name, roster, samples=self.config.evaluation.samples)
         without = await self.without(name, roster, variants.helpers)
@@ -72,7 +72,7 @@ class Measurement:
     async def others(
         self, name: str, roster: Roster, variants: Variants
     ) -> dict[str, Sequence[Episode]]:
-        """The plays that a team's talk is measured against, but for `without`."""
+        """The plays that a team's talk is measured against, except `without`."""
         speakers, settings = variants.speakers, self.config.evaluation
         found: dict[str, Sequence[Episode]] = {}
         if speakers and "speaking" not in variants.missing:

@@ -18,7 +18,7 @@ REWORD = (
 
 
 def trained_alone(roster: Roster, speakers: Collection[str]) -> Roster | None:
-    """The speakers' trained weights in the place of the one agent that answers, without help.
+    """The one agent that answers, alone and with the speakers' trained weights.
 
     It keeps its prompt and view. None if no speaker is trained, or not on that agent's model.
     """
@@ -35,7 +35,7 @@ def trained_alone(roster: Roster, speakers: Collection[str]) -> Roster | None:
 def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:
     """The same team, but a frozen agent's model rewords what speakers say; None if none is frozen.
 
-    The calls are recorded in the first wording. Not for programs of others, which ask by HTTP.
+    The calls are recorded in the original wording. Not for external programs, which ask by HTTP.
     """
     others = [agent.engine for agent in roster.agents if agent.role not in speakers]
     frozen = next((engine for engine in others if not engine.policy), None)

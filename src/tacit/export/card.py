@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tacit import __version__
-from tacit.cli.tables import paired_tests
+from tacit.cli.paired_tests import paired_tests
 from tacit.export.formats import PolicyWeights
 from tacit.export.shapes import Shape, prompt_shapes
 from tacit.run.folder import RunFolder

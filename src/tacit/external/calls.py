@@ -7,7 +7,7 @@ audio, nothing is kept but that they were sent.
 import json
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CALLS = "calls.jsonl"
 SECRET = 16
-"""A key of so many characters is also taken out of bodies; shorter ones are words like `EMPTY`."""
+"""A key of so many characters is taken out of all that is kept; shorter ones are words: `EMPTY`."""
 HIDDEN = "[key]"
 KEYED_TOOL = ("authorization", "headers")
 """Where a tool of type `mcp` holds the keys of somebody else's server."""
@@ -93,14 +93,33 @@ def _unpacked(exchange: Exchange) -> bytes:
     return b""
 
 
-def line_of(record: Record, secrets: Sequence[str] = ()) -> bytes:
-    """ASCII, since models may say half a character; `secrets` are taken out."""
+def line_of(record: Record) -> bytes:
+    """ASCII, since models may say half a character."""
     tree = {field.name: getattr(record, field.name) for field in fields(record)}
-    line = json.dumps(tree, separators=(",", ":"))
-    for secret in secrets:
-        if len(secret) >= SECRET:
-            line = line.replace(json.dumps(secret)[1:-1], HIDDEN)
-    return line.encode()
+    return json.dumps(tree, separators=(",", ":")).encode()
+
+
+class KeylessFolder(RunFolder):
+    """Takes API keys that this process has seen out of whatever is written, whoever quotes them."""
+
+    def __init__(self, path: str | Path, *keys: str | None) -> None:
+        super().__init__(path)
+        self._keys: set[str] = set()
+        self.hide(*keys)
+
+    def hide(self, *keys: str | None) -> None:
+        self._keys |= {key for key in keys if key and len(key) >= SECRET}
+
+    def hidden(self, text: str) -> str:
+        for key in sorted(self._keys, key=len, reverse=True):  # one may begin with another
+            text = text.replace(json.dumps(key)[1:-1], HIDDEN)
+        return text
+
+    def append(self, name: str, line: bytes) -> None:
+        super().append(name, self.hidden(line.decode()).encode())
+
+    def write_json(self, name: str, value: Any) -> None:
+        super().write_json(name, json.loads(self.hidden(json.dumps(value))))
 
 
 def read_calls(folder: str | Path, name: str = CALLS) -> Iterator[Record]:
@@ -116,9 +135,8 @@ def read_calls(folder: str | Path, name: str = CALLS) -> Iterator[Record]:
 class CallLog:
     """Appends calls to a folder, line by line."""
 
-    def __init__(self, run: RunFolder, name: str = CALLS, secrets: Sequence[str] = ()) -> None:
-        """`secrets`: keys of our own, which the server might quote."""
-        self._run, self._name, self._secrets = run, name, secrets
+    def __init__(self, run: KeylessFolder, name: str = CALLS) -> None:
+        self._run, self._name = run, name
         run.mend(name)
         labels = [record.key for record in read_calls(run.path, name) if record.key]
         starts = [int(label.partition(OF_START)[2] or 1) for label in labels]
@@ -128,15 +146,16 @@ class CallLog:
 
     def keep(self, exchange: Exchange) -> Record:
         record = record_of(exchange)
-        self.append(record, exchange.secret)
+        self._run.hide(*exchange.secrets)
+        self.append(record)
         return record
 
-    def append(self, record: Record, secret: str = "") -> None:
+    def append(self, record: Record) -> None:
         """A disk that is full must not stop the app: what is lost is counted and said."""
         try:
             if self.lost:
                 self._run.mend(self._name)  # half a line may have been written
-            self._run.append(self._name, line_of(record, (secret, *self._secrets)))
+            self._run.append(self._name, line_of(record))
         except OSError as error:
             self.lost += 1
             log.error("a call could not be kept: %s", error.strerror)

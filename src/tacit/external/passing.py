@@ -32,7 +32,7 @@ LIMITS = ServerLimits(body_bytes=1 << 26, places=1 << 16, waiting=0, deadline=36
 LABELLED = re.compile(r"tacit/([^/:]*)(?:/([^:]*))?(?::(.*))?")
 """An API key that begins with labels: `tacit/EPISODE`, `tacit/EPISODE/ROLE`, `tacit/…:KEY`."""
 OF_START = " of start "
-KEY_HEADERS = ("api-key", "x-api-key")
+KEY_HEADERS = ("api-key", "x-api-key", "x-goog-api-key")
 """Where some servers look for a key, beside `Authorization`."""
 _APART = time.time() - time.perf_counter()
 
@@ -50,7 +50,7 @@ class Exchange:
     path: str
     """Below `/v1/`, as the client wrote it."""
     query: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     body: bytes
     place: str = ""
     """The episode in the path. The next two are what path, headers and key say together."""
@@ -58,8 +58,6 @@ class Exchange:
     role: str | None = None
     key: str | None = None
     """The API key's label: `key 1`, `key 2`, … in order of appearance; `key 1 of start 2`."""
-    secret: str = field(default="", repr=False)
-    """The API key itself, which is kept nowhere."""
     start: float
     end: float = 0.0
     status: int = 0
@@ -71,6 +69,12 @@ class Exchange:
     error: str | None = None
     source: str = ""
     """Empty if the server was asked; else what a local reply is made of."""
+
+    @property
+    def secrets(self) -> list[str]:
+        """The API keys themselves, which are kept nowhere."""
+        shown = (self.headers.get(name, "") for name in ("authorization", *KEY_HEADERS))
+        return [value.rpartition(" ")[2] for value in shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,6 @@ class PassThrough:
             episode=said or place or labels[0] or None,
             role=role or labels[1] or None,
             key=self._keys(secret),
-            secret=secret,
             start=start,
         )
 
@@ -238,7 +241,7 @@ async def _send_reply(
         await send(start)
         await send({"type": "http.response.body", "body": bytes(exchange.reply)})
         return
-    exchange.status = reply.status_code
+    exchange.status, exchange.end = reply.status_code, clock()
     await send(start)
     listening = "event-stream" in exchange.kind
     async for piece in reply.aiter_raw():

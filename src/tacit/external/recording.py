@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tacit.cli.tables import err
+from tacit.cli.terminal import err
 from tacit.economy.ledger import ledger
 from tacit.errors import ConfigError, EngineError, GradingError
-from tacit.external.calls import CALLS, CallLog, Record, read_calls
+from tacit.external.calls import CALLS, CallLog, KeylessFolder, Record, read_calls
 from tacit.external.passing import Exchange, PassThrough
 from tacit.external.program import answer_of, find_program
 from tacit.external.reading import ABOUT, OUTCOMES, Recording, about, read_recording
 from tacit.grading import grade
 from tacit.report.loopback import is_loopback
-from tacit.run.folder import RunFolder, read_lines
+from tacit.run.folder import read_lines
 from tacit.serve.http_server import BACKLOG, bind, serve
 from tacit.serve.upstream import Upstream
 from tacit.tasks import load_tasks
@@ -59,11 +59,12 @@ async def run_record(options: RecordOptions) -> None:
         options.to, key, pass_keys=True, name="the server", options=("--to", "--key-env")
     )
     run = check_folder(options)
+    run.hide(key)
     sock = bind(options.host, options.port)
     with run.held():
         run.write_json(ABOUT, {"to": upstream.url, "pause": options.pause})
         run.log_start()
-        kept = CallLog(run, secrets=[key] if key else [])
+        kept = CallLog(run)
         app = PassThrough(upstream, _keeper(kept, quiet=options.quiet), keys=kept.keys)
         sock.listen(BACKLOG)  # whoever reads the next line can connect
         host, port = sock.getsockname()[:2]
@@ -110,7 +111,7 @@ def _say(sentence: str) -> None:
     err.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def check_folder(options: RecordOptions) -> RunFolder:
+def check_folder(options: RecordOptions) -> KeylessFolder:
     """A new folder, or one with a recording of the same server, which goes on."""
     path = options.out
     if path.exists() and not path.is_dir():
@@ -120,7 +121,7 @@ def check_folder(options: RecordOptions) -> RunFolder:
             raise ConfigError(f"`{path}` holds calls to {before}: name another folder with --out")
     elif path.exists() and any(path.iterdir()):
         raise ConfigError(f"`{path}` is not a recording and not empty: name another with --out")
-    return RunFolder(path)
+    return KeylessFolder(path)
 
 
 def show_recording(recording: Recording) -> None:
@@ -170,7 +171,7 @@ def _key(options: RecordOptions) -> str | None:
 
 
 async def _play(
-    run: RunFolder,
+    run: KeylessFolder,
     options: RecordOptions,
     tasks: Sequence[Task],
     base: str,
@@ -188,7 +189,7 @@ async def _play(
             line = await _outcome(options, task, base, _unused(task.id, used))
             run.append(OUTCOMES, json.dumps(line).encode())
             said = line["error"] or ("" if line["grade"] is None else _verdict(line["grade"]))
-            _say(f"{next(ended)} of {total}: {task.id} {said}".rstrip())
+            _say(run.hidden(f"{next(ended)} of {total}: {task.id} {said}".rstrip()))
 
     async def players() -> None:
         await asyncio.gather(*(player() for _ in range(options.at_once)))

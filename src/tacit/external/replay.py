@@ -22,14 +22,13 @@ from typing import Any
 
 from tacit.errors import ConfigError, EngineError
 from tacit.external.answers import local_reply, spoken
-from tacit.external.calls import CallLog, Record, record_of, without_keys
+from tacit.external.calls import CallLog, KeylessFolder, Record, record_of, without_keys
 from tacit.external.loopback_server import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of, find_program
 from tacit.external.reading import Recording, about, call_of, calls_of, read_recording, speaks
 from tacit.external.wire_formats import GENERATING, parsed
 from tacit.registry import did_you_mean
-from tacit.run.folder import RunFolder
 from tacit.serve.http_error import HttpError
 from tacit.serve.upstream import Upstream
 from tacit.types import Call, Task, Usage
@@ -98,8 +97,9 @@ class Replayed:
 class Replays:
     """Runs apps against one recording; several at once, if the caller likes."""
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+    def __init__(self, recording: Recording, hidden: Callable[[str], str] = str) -> None:
+        """`hidden` takes API keys out of what apps and servers say."""
+        self.recording, self._hidden = recording, hidden
         self.loopback: Loopback | None = None
         self._sessions: dict[str, _Session] = {}
 
@@ -125,10 +125,12 @@ class Replays:
         try:
             answer = await answer_of(program, self.loopback.url(name), task, seconds)
         except (ConfigError, EngineError) as failure:
-            error = str(failure)
+            error = self._hidden(str(failure))
         finally:
             del self._sessions[name]
-        return session.result(answer, error)
+        played = session.result(self._hidden(answer), error)
+        blamed = played.server_failure
+        return replace(played, server_failure=blamed and self._hidden(blamed))
 
     def answer(self, exchange: Exchange) -> Local | None:
         """The answer to give here; None if the server must be asked."""
@@ -235,7 +237,7 @@ def _identity(role: str | None, path: str, request: Any) -> str:
 
 @contextlib.asynccontextmanager
 async def replaying(
-    folder: str | Path,
+    folder: str | Path | KeylessFolder,
     *,
     to: str | None = None,
     key: str | None = None,
@@ -245,14 +247,16 @@ async def replaying(
 
     `key` is shown to that server; without one the app shows its own. `pay` hears of each answer.
     """
-    recording, url = read_recording(folder), to or about(Path(folder))["to"]
+    run = folder if isinstance(folder, KeylessFolder) else KeylessFolder(folder)
+    recording, url = read_recording(run.path), to or about(run.path)["to"]
     upstream = Upstream(url, key, pass_keys=True, name="the server", options=("to", "key"))
-    replays = Replays(recording)
-    log = CallLog(RunFolder(folder), REPLAYS, [key] if key else [])
+    run.hide(key)
+    replays, log = Replays(recording, run.hidden), CallLog(run, REPLAYS)
 
     def keep(exchange: Exchange) -> None:
+        run.hide(*exchange.secrets)
         if record := replays.keep(exchange):
-            log.append(record, exchange.secret)
+            log.append(record)
             if speaks(record) and not record.failed:
                 pay(call_of(record, ""))
 

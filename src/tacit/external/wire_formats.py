@@ -143,7 +143,7 @@ def _usage(reported: Any) -> Usage | None:
     renamed.setdefault("completion_tokens", 0)  # as of embeddings
     try:
         return usage_of(renamed)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -160,7 +160,10 @@ def parsed(data: bytes | bytearray) -> Any:
 
 
 def assembled(path: str, stream: bytes | bytearray) -> tuple[Json | None, bool]:
-    """A stream's events as the reply that would have come whole, and whether it came to its end."""
+    """A stream's events as the reply that would have come whole, and whether it came to its end.
+
+    Some servers send no `[DONE]`: there the end is that every choice has a reason to end.
+    """
     events, ended = [], False
     for line in stream.splitlines():
         data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
@@ -172,7 +175,11 @@ def assembled(path: str, stream: bytes | bytearray) -> tuple[Json | None, bool]:
         return failure, False
     if path == RESPONSES:
         return _last_response(events)
-    return (_joined(path, events), ended) if events else (None, ended)
+    if not events:
+        return None, ended
+    joined = _joined(path, events)
+    reasons = [choice["finish_reason"] for choice in joined["choices"]]
+    return joined, ended or (bool(reasons) and all(reasons))
 
 
 def _last_response(events: list[Json]) -> tuple[Json | None, bool]:
@@ -191,7 +198,8 @@ def _joined(path: str, events: list[Json]) -> Json:
         usage = event.get("usage") or usage
         for choice in _list(event.get("choices")):
             if isinstance(choice, dict):
-                _add(choices.setdefault(choice.get("index") or 0, {}), choice)
+                index = choice.get("index")
+                _add(choices.setdefault(index if isinstance(index, int) else 0, {}), choice)
     kind = "chat.completion" if path == CHAT else "text_completion"
     said = [{"index": index, **choices[index]} for index in sorted(choices)]
     return head | {"object": kind, "choices": said, "usage": usage}
@@ -235,7 +243,8 @@ def _merge_call(calls: list[Json], piece: Any) -> None:
         return
     while len(calls) <= place:
         calls.append({"function": {"name": "", "arguments": ""}})
-    call, function = calls[place], piece.get("function") or {}
+    call, function = calls[place], piece.get("function")
     call |= {k: v for k, v in piece.items() if k in ("id", "type") and v}
     for name in ("name", "arguments"):
-        call["function"][name] += function.get(name) or ""
+        said = function.get(name) if isinstance(function, dict) else None
+        call["function"][name] += said if isinstance(said, str) else json.dumps(said) * bool(said)

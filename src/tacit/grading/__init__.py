@@ -13,7 +13,7 @@ from tacit.errors import GradingError
 from tacit.registry import check_name, lookup
 from tacit.types import Grade, Task
 
-__all__ = ["GRADERS", "REWARDS", "Grader", "find_grader", "grade", "read_answer"]
+__all__ = ["GRADERS", "JUDGE", "REWARDS", "Grader", "find_grader", "grade", "read_answer"]
 
 GRADERS: dict[str, str] = {
     "math": "tacit.graders.math",
@@ -23,8 +23,10 @@ GRADERS: dict[str, str] = {
     "chess": "tacit.benchmarks.checkmate",
 }
 """The module with each grader's `grade` and `read`; imported when first used."""
+JUDGE = "tacit.graders.judge:Judge"
+"""Asks a model, so it is made from an engine; grades tasks whose grader is `judge`."""
 REWARDS = {"span": "F1", "judge": "mark"}
-"""What the reward is called, of graders that know more than right and wrong."""
+"""Name of the reward, for graders that give more than right and wrong."""
 
 Grader = Callable[[Task, str], Awaitable[Grade]]
 """`await grader(task, text)` gives the grade of a model's final text."""

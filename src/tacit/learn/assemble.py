@@ -14,7 +14,7 @@ from tacit.engine.base import Account, Engine, TrainedEngine
 from tacit.engine.chat import chat_of
 from tacit.engine.factory import open_engine
 from tacit.engine.fitness import check_chat
-from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.gc_freeze import gc_frozen
 from tacit.engine.load import LoadedModel, load_model
 from tacit.engine.local import LocalEngine
 from tacit.errors import ConfigError
@@ -34,7 +34,7 @@ from tacit.types import Episode, Task
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
 """Sends weights to vLLM; a ring, so found by name."""
 CLUSTER = "tacit.cluster.open_cluster:open_cluster"
-"""Has episodes played by other processes; a ring, so found by name."""
+"""Lets other processes play episodes; a ring, so found by name."""
 NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
     "and the choice to speak is not trained"
@@ -42,9 +42,9 @@ NEVER_CHARGED = (
 
 
 class Elsewhere(Protocol):
-    """Other processes that play episodes, with engines of their own and the weights they are sent.
+    """Worker processes that play episodes, with their own engines and the weights they are sent.
 
-    The engines that it gives stand for those: they are seated here, and generate nothing here.
+    The engines it returns are stand-ins: agents refer to them, but they generate nothing here.
     """
 
     gradients: Gradients | None
@@ -57,7 +57,7 @@ class Elsewhere(Protocol):
     async def play(self, roster: Roster, job: Job) -> Episode: ...
 
     def times(self) -> dict[str, float]:
-        """What was lost and recovered since the last call, for `timing.jsonl`."""
+        """Workers lost and recovered since the last call, for `timing.jsonl`."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Assembly:
     engines: dict[str, Engine]
     """Frozen engines by model, also for the teams that a run is compared with."""
     elsewhere: Elsewhere | None = None
-    """Who plays the episodes, if not this process."""
+    """Plays the episodes, if this process does not."""
     train_tasks: list[Task] = field(default_factory=list)
     """This field and those below are set only for training."""
     test_tasks: list[Task] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Assembly:
         )
 
     def _overlong(self, episode: Episode) -> float:
-        """DAPO's shaping, by the trained agents' worst message."""
+        """DAPO's overlong penalty of the trained agents' longest message, relative to its cap."""
         caps = {a.name: a.config.max_tokens for a in self.roster.agents if a.config.trained}
         penalties = (
             overlong_penalty(c.usage.generated, caps[c.agent], self.config.reward.overlong)
@@ -128,7 +128,7 @@ def _parts(config: Config) -> dict[str, Callable[[Episode], float]]:
 
 
 def check_training(config: Config) -> TeamConfig:
-    """Refuse whatever can be refused before a model loads."""
+    """Refuse every mistake that can be detected before a model loads."""
     if config.team is None:
         raise ConfigError("nothing to train: the config has no `team:`")
     if config.train_tasks is None:
@@ -150,7 +150,7 @@ def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:
     if agent.top_p != 1.0 or agent.top_k != 0:
         raise ConfigError(
             f"team.agents.{role}: a trained agent samples with top_p 1 and top_k 0, "
-            "since anything else biases the ratio the loss is made of"
+            "since anything else biases the ratio in the loss"
         )
     if model.dtype == "float16":
         raise ConfigError(
@@ -223,7 +223,7 @@ async def open_assembly(
             if role not in given
         }
         roster = build_roster(team, by_role | dict(given))
-        with undisturbed():
+        with gc_frozen():
             yield Assembly(
                 config=config,
                 team=team,
@@ -251,16 +251,17 @@ async def open_training(config: Config, account: Account | None = None) -> Async
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     async with (
         _elsewhere(config, account) as elsewhere,
-        open_assembly(config, team, account=account, elsewhere=elsewhere) as made,
+        open_assembly(config, team, account=account, elsewhere=elsewhere) as assembly,
     ):
         system = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
-        for model in made.frozen.values():
+        for model in assembly.frozen.values():
             check_chat(chat_of(model), system=system)
-        made.train_tasks, made.test_tasks, made.dropped_leaks = train_tasks, test_tasks, leaks
-        made.updaters = {name: updater_of(made, name) for name in made.policies}
-        made.fingerprints = {name: fingerprint(m.module) for name, m in made.frozen.items()}
-        made.grader = grader_of(config, made.engines)
-        yield made
+        assembly.train_tasks, assembly.test_tasks = train_tasks, test_tasks
+        assembly.dropped_leaks = leaks
+        assembly.updaters = {name: updater_of(assembly, name) for name in assembly.policies}
+        assembly.fingerprints = {name: fingerprint(m.module) for name, m in assembly.frozen.items()}
+        assembly.grader = grader_of(config, assembly.engines)
+        yield assembly
 
 
 def _elsewhere(
@@ -326,11 +327,11 @@ def _serve(policy: Policy, config: Config, engines: Mapping[str, Engine]) -> Tra
     )
 
 
-def updater_of(made: Assembly, name: str) -> Updater:
-    policy = made.policies[name]
+def updater_of(assembly: Assembly, name: str) -> Updater:
+    policy = assembly.policies[name]
     module: Any = policy.loaded.module
-    if made.config.train.gradient_checkpointing:
+    if assembly.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
-    longest = max(agent.max_tokens for agent in made.team.agents.values() if agent.trained)
-    shared = made.elsewhere.gradients if made.elsewhere else None
-    return Updater(policy, made.config, longest, shared=shared)
+    longest = max(agent.max_tokens for agent in assembly.team.agents.values() if agent.trained)
+    shared = assembly.elsewhere.gradients if assembly.elsewhere else None
+    return Updater(policy, assembly.config, longest, shared=shared)

@@ -7,12 +7,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tacit.silence import Ids
+from tacit.types import Ids
 
 LEAST_SHARED = 16
 """Shortest common beginning of two different prompts that is computed only once."""
 SPREAD = 4
-"""Bound on what attention reads, each message's whole prompt, in units of a microbatch's tokens."""
+"""Bound on the tokens that attention reads, whole prompts included, in microbatches' tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def microbatches(
 
 
 def size_of(bundles: Iterable[Bundle], *, padded: bool = True) -> int:
-    """Tokens that the bundles count for in one microbatch."""
+    """Tokens that the bundles take up in one microbatch."""
     ordered = _ordered(bundles, padded)
     return sum(_size(one, ordered[:place], padded) for place, one in enumerate(ordered))
 

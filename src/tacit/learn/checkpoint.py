@@ -117,7 +117,7 @@ class Checkpoints:
         return state
 
     def sweep(self) -> None:
-        """Remove what an interrupted save left behind, and put back what it had moved aside."""
+        """Clean up after an interrupted save, and restore the checkpoint it had moved aside."""
         for path in self.folder.glob(f".step-*{ASIDE}"):
             place = self.folder / path.name.removeprefix(".").removesuffix(ASIDE)
             if not place.exists():

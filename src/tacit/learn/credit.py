@@ -13,8 +13,8 @@ from tacit.economy.reward import EpisodeCost, Multipliers, RewardParts, repetiti
 from tacit.errors import RunError
 from tacit.learn.advantage import ESTIMATORS, Difficulty, difficulty
 from tacit.learn.batch import Row
-from tacit.silence import ChoicePoint, Choices, Ids, Silence
-from tacit.types import Call, Episode
+from tacit.silence import ChoicePoint, Choices, Silence
+from tacit.types import Call, Episode, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Credit:
         )
 
     def _part(self, name: str, episode: Episode) -> float:
-        """One of the user's own reward parts, whose mistakes are named."""
+        """The value of one of the user's own reward parts; its errors name the part."""
         try:
             value = self.user_parts[name](episode)
         except Exception as error:
@@ -117,7 +117,7 @@ class Credit:
                         marker = point.marker_ids if point else choices.markers.get(call.policy, ())
                         counts = choices.counts.get((place, call.prompt_ids), 1.0)
                         if choices.markers and not marker:
-                            continue  # drawn given speech, but how this policy is silent is unknown
+                            continue  # no silent call shows how this policy spells silence
                     unit = self._unit((place, number, call.policy), call, turn)
                     yield Row(
                         policy=call.policy,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from tacit.learn.credit import Batch
-from tacit.learn.track import Fan
+from tacit.learn.track import Trackers
 from tacit.run.folder import EPISODE, RunFolder
 from tacit.types import Episode, Usage
 
@@ -20,7 +20,7 @@ REPLAYED = ("metrics.jsonl", PLAYED, DROPPED)
 
 
 class Meter:
-    """Add every episode, also those that training leaves out: they used tokens too."""
+    """Counts tokens of every episode, including those that training leaves out."""
 
     def __init__(self) -> None:
         self.failed: list[Episode] = []
@@ -42,7 +42,7 @@ class Meter:
 class Journal:
     run: RunFolder
     meter: Meter
-    trackers: Fan
+    trackers: Trackers
     on_line: Callable[[dict[str, float]], None]
 
     def line(self, step: int, numbers: dict[str, float], times: dict[str, float]) -> None:

@@ -15,14 +15,14 @@ from tacit.learn.score import score
 from tacit.learn.update import Updated
 
 BASE_LOSS_ROWS = 16
-"""Messages per step whose loss under the frozen base is measured, which reveals private codes."""
+"""Messages per step whose loss under the frozen base is measured; it rises with private codes."""
 
 
 @dataclass(slots=True, eq=False)
 class Learners:
-    made: Assembly
+    assembly: Assembly
     playing: asyncio.Lock
-    """Held while a step is played, which goes on with the weights that it began with."""
+    """Held while a step is played, so that it ends with the weights it began with."""
     apart: bool = False
     """True if the update runs in a thread, so that episodes are played meanwhile."""
 
@@ -30,7 +30,7 @@ class Learners:
         """One update of every policy that has rows."""
         updated = {}
         async with self.changing():
-            for name, updater in self.made.updaters.items():
+            for name, updater in self.assembly.updaters.items():
                 choices = [choice for choice in batch.choices if choice.policy == name]
                 if rows := [row for row in batch.rows if row.policy == name]:
                     learn = partial(updater.update, rows, choices, train_choice=train_choice)
@@ -41,11 +41,11 @@ class Learners:
     async def changing(self) -> AsyncIterator[None]:
         """Pauses the trained engines; afterwards they serve the next version."""
         async with AsyncExitStack() as stack:
-            for engine in self.made.trained_engines:
+            for engine in self.assembly.trained_engines:
                 await stack.enter_async_context(engine.paused())
             yield
             async with self.playing:
-                for engine in self.made.trained_engines:
+                for engine in self.assembly.trained_engines:
                     await engine.refresh(engine.version + 1)
 
     def numbers(self, batch: Batch, updated: Mapping[str, Updated]) -> dict[str, float]:
@@ -56,7 +56,7 @@ class Learners:
             numbers |= {f"{prefix}/{name}": value for name, value in one.stats.items()}
             numbers[f"{prefix}/gradient_norm"] = one.gradient_norm
             numbers[f"{prefix}/dropped"] = one.dropped
-            numbers[f"{prefix}/learning_rate"] = self.made.updaters[policy].learning_rate()
+            numbers[f"{prefix}/learning_rate"] = self.assembly.updaters[policy].learning_rate()
             if (loss := self._base_loss(batch, policy)) is not None:
                 numbers[f"{prefix}/base_loss"] = loss
         return numbers
@@ -70,7 +70,7 @@ class Learners:
             if row.policy == policy and not row.silent
         ][:BASE_LOSS_ROWS]
         while spoken:
-            module, weights = self.made.policies[policy].reference()
+            module, weights = self.assembly.policies[policy].reference()
             try:
                 with weights:
                     scores = score(module, spoken)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tacit.config import Config
 from tacit.economy.budget import PATIENCE, open_duals, step_dual, step_warmup, unreachable
 from tacit.economy.group import Group
 from tacit.economy.reward import Multipliers
@@ -33,7 +34,7 @@ from tacit.learn.overlap import Rollouts, evaluated_after, saved_after
 from tacit.learn.policy import check_frozen
 from tacit.learn.state import State
 from tacit.learn.task_sampler import TaskSampler
-from tacit.learn.track import Fan
+from tacit.learn.track import Trackers
 from tacit.learn.update import Updated
 from tacit.learn.weights import Weights
 from tacit.rollout.groups import Player
@@ -44,21 +45,21 @@ from tacit.types import Episode, Task
 
 NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
 EMPTY = "the trained agents' messages have become empty"
-"""Beginnings of the reasons to stop that a changed setting can lift."""
+"""Reasons to stop (or how they begin) that no longer hold if a setting changes."""
 OVER_BUDGET = 1.1
-"""A checkpoint counts as within its budget up to this multiple of it."""
+"""A checkpoint may exceed a budget by this factor and still count as within it."""
 
 
 @dataclass(slots=True, eq=False)
 class Trainer:
-    made: Assembly
+    assembly: Assembly
     run: RunFolder
     on_step: Callable[[dict[str, float]], None] = lambda numbers: None
     on_note: Callable[[str], None] = lambda sentence: None
     pause: Callable[[], bool] = lambda: False
-    """Asked before each step: True saves and stops, and the same command resumes."""
+    """Called before each step: True saves and stops, and the same command resumes."""
     enough: Callable[[], str | None] = lambda: None
-    """Asked before each step: a reason ends the training here, with an evaluation."""
+    """Called before each step: a reason ends the training here, with an evaluation."""
     cap: Cap = NO_CAP
     """Spending limit, checked before each step, and before each episode outside of steps."""
     start: Weights | None = None
@@ -74,32 +75,34 @@ class Trainer:
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
-        made, config = self.made, self.made.config
+        assembly, config = self.assembly, self.config
         self.meter = Meter()
-        self.player = made.player(self.meter.add)
+        self.player = assembly.player(self.meter.add)
         self.checkpoints = Checkpoints(self.run.path / "checkpoints")
-        self.credit = made.credit()
-        warmup = made.warmup()
+        self.credit = assembly.credit()
+        warmup = assembly.warmup()
         self.state = State(duals=open_duals(config.budget, warming=not warmup.over), warmup=warmup)
-        self.sampler = TaskSampler(made.train_tasks, config.seed)
-        staleness = config.cluster.staleness if made.elsewhere else 0
+        self.sampler = TaskSampler(assembly.train_tasks, config.seed)
+        staleness = config.cluster.staleness if assembly.elsewhere else 0
         self.rollouts = Rollouts(self.player, self.sampler, self.meter, config.train, staleness)
-        self.learners = Learners(made, self.rollouts.playing, apart=staleness > 0)
+        self.learners = Learners(assembly, self.rollouts.playing, apart=staleness > 0)
+
+    @property
+    def config(self) -> Config:
+        return self.assembly.config
 
     async def train(self) -> State:
         """Run to the last step, from the folder's last checkpoint if there is one."""
-        config = self.made.config
+        config = self.config
         resumed = await self._resume()
         if not resumed:
             if self.start:
-                await self.start.put_into(
-                    self.made.policies.values(), self.made.trained_engines, version=0
-                )
+                await self.start.put_into(self.assembly, version=0)
                 self.on_note(f"beginning with the weights of {self.start.folder}")
             await self.probe()
             if self.state.warmup.limit >= config.train.steps:
                 self.on_note(NEVER_CHARGED)
-            if lost := unseen_views(self.made.train_tasks, [self.made.team]):
+            if lost := unseen_views(self.assembly.train_tasks, [self.assembly.team]):
                 self.on_note(lost)
         elif self.state.stopped:
             self.on_note(f"stopped after step {self.state.step}: {self.state.stopped}")
@@ -110,7 +113,7 @@ class Trainer:
         origin = {"from": str(self.start.folder.resolve())} if self.start and not resumed else {}
         self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
         folder, tree = str(self.run.path / "tracker"), config.model_dump(mode="json")
-        trackers = Fan(config.train.trackers, config.name, folder, tree)
+        trackers = Trackers(config.train.trackers, config.name, folder, tree)
         self.journal = Journal(self.run, self.meter, trackers, self.on_step)
         if not resumed:
             await self._evaluate()
@@ -122,17 +125,17 @@ class Trainer:
             await self._steps()
         finally:
             self.rollouts.drop()
-        check_frozen(self.made.fingerprints, self.made.frozen)
+        check_frozen(self.assembly.fingerprints, self.assembly.frozen)
         trackers.close()
         return self.state
 
     def _shortened(self) -> bool:
-        """True if a stopped run is to end with the steps it has: the last is not evaluated yet."""
+        """True if all steps are done but the last is not evaluated: train.steps was lowered."""
         last = self.run.path / "evals" / f"eval-{self.state.step:06d}.json"
-        return self.state.step == self.made.config.train.steps and not last.exists()
+        return self.state.step == self.config.train.steps and not last.exists()
 
     async def _steps(self) -> None:
-        while self.state.step < self.made.config.train.steps and not self.state.stopped:
+        while self.state.step < self.config.train.steps and not self.state.stopped:
             if self.pause():
                 self._save()
                 break
@@ -148,7 +151,7 @@ class Trainer:
 
     async def _end(self, reason: str) -> None:
         self.state.stopped = reason
-        every = self.made.config.train.evaluate_every
+        every = self.config.train.evaluate_every
         if not every or self.state.step % every:
             await self._evaluate_or_owe()
         self._save()
@@ -179,13 +182,13 @@ class Trainer:
         numbers = {
             **step_metrics(batch.groups),
             **stale,
-            **price_metrics(self.state.duals, self.made.config.budget, self.state.warmup),
+            **price_metrics(self.state.duals, self.config.budget, self.state.warmup),
             **self.learners.numbers(batch, updated),
             "episodes/dropped": len(failed),
         }
         self._control(batch)
         self._guard(batch, updated)
-        train = self.made.config.train
+        train = self.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
         times |= self._elsewhere()
         self.journal.failed(step, failed)
@@ -204,7 +207,7 @@ class Trainer:
         return Multipliers(
             tokens=value.get("money", value.get("tokens", 0.0)),
             turns=value.get("turns", 0.0),
-            repetition=self.made.config.reward.repetition,
+            repetition=self.config.reward.repetition,
         )
 
     def _control(self, batch: Batch) -> None:
@@ -213,7 +216,7 @@ class Trainer:
         gap = -sum(gains) / len(gains) if gains else None
         if not self.state.warmup.over:
             self.state.warmup = step_warmup(self.state.warmup, gap)
-        budget, warming = self.made.config.budget, not self.state.warmup.over
+        budget, warming = self.config.budget, not self.state.warmup.over
         for name, dual in self.state.duals.items():
             cost = sum(getattr(group, name) for group in batch.groups) / len(batch.groups)
             now = self.state.duals[name] = step_dual(name, dual, cost, budget, warming=warming)
@@ -223,7 +226,7 @@ class Trainer:
 
     def _guard(self, batch: Batch, updated: Mapping[str, Updated]) -> None:
         """Stop a run that cannot recover."""
-        train = self.made.config.train
+        train = self.config.train
         signal = any(row.advantage for row in batch.rows) or (
             self.state.warmup.over and any(choice.gain for choice in batch.choices)
         )
@@ -239,13 +242,13 @@ class Trainer:
             self.on_note(f"stopped: {self.state.stopped}")
 
     async def probe(self) -> list[Episode]:
-        """Refuse a budget that the team could not learn to keep; returns the episodes played."""
+        """Refuse a budget that the team cannot learn to meet; returns the episodes played."""
         if not self.state.duals:
             return []
-        return await self.player.probe(self.made.train_tasks, self.cap)
+        return await self.player.probe(self.assembly.train_tasks, self.cap)
 
     async def _evaluate_or_owe(self) -> None:
-        """Evaluate the last step; if interrupted, save that the evaluation is still missing."""
+        """Evaluate the last step; if interrupted, the saved state says that this is still due."""
         self.state.owed = True
         self.rollouts.drop()
         with self._saved():
@@ -253,16 +256,16 @@ class Trainer:
 
     async def _evaluate(self) -> None:
         """Play the held-out tasks greedily, and remember the best checkpoint."""
-        config, step = self.made.config, self.state.step
+        config, step = self.config, self.state.step
         began = time.perf_counter()
         name = f"eval-{step:06d}"
         episodes = await evaluate_team(
-            name, self.made.roster, self.made.test_tasks, config.evaluation, self.run,
-            seed=config.seed, grader=self.made.grader, on_episode=self.meter.add,
+            name, self.assembly.roster, self.assembly.test_tasks, config.evaluation, self.run,
+            seed=config.seed, grader=self.assembly.grader, on_episode=self.meter.add,
             cap=self.cap,
         )  # fmt: skip
         summary = summarise(
-            name, episodes, self.made.test_tasks, config.evaluation, prices_of(config)
+            name, episodes, self.assembly.test_tasks, config.evaluation, prices_of(config)
         )
         self.run.write_json(f"evals/{name}.json", summary.to_json())
         turns = [episode.turns for episode in episodes if episode.grade]
@@ -271,6 +274,8 @@ class Trainer:
             "eval/tokens": summary.generated.mean + summary.observed,
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
+        if summary.reward:
+            numbers["eval/reward"] = summary.reward.mean
         times = {"evaluate_s": time.perf_counter() - began} | self._elsewhere()
         self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
@@ -279,32 +284,33 @@ class Trainer:
         self.state.owed = False
 
     def _elsewhere(self) -> dict[str, float]:
-        return self.made.elsewhere.times() if self.made.elsewhere else {}
+        return self.assembly.elsewhere.times() if self.assembly.elsewhere else {}
 
     def _remember(self, numbers: Mapping[str, float]) -> None:
-        """Rank by being within the budgets, then by accuracy, then by fewer tokens."""
+        """Rank by being within the budgets, then by accuracy or F1, then by fewer tokens."""
         tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
-        rank = [self._within(tokens, turns), numbers["eval/accuracy"], -tokens]
+        worth = numbers.get("eval/reward", numbers["eval/accuracy"])
+        rank = [self._within(tokens, turns), worth, -tokens]
         if self.state.best is None or rank > self.state.best["rank"]:
             self.state.best = {"step": self.state.step, "rank": rank, "turns": turns}
             self.state.worse = 0
             return
         self.state.worse += 1
-        patience = self.made.config.train.patience
+        patience = self.config.train.patience
         if patience and self.state.worse >= patience:
             self.state.stopped = f"{NO_BETTER} {patience}"
             self.on_note(f"stopped: {self.state.stopped}")
 
     def _within(self, tokens: float, turns: float) -> bool:
         """Always true under fixed prices, where a budget is only a unit."""
-        budget = self.made.config.budget
+        budget = self.config.budget
         spent = ((tokens, budget.tokens), (turns, budget.turns))
         fixed = budget.control == "fixed"
         return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
 
     def _still_stopped(self) -> bool:
         """True if the current settings would also have stopped the run."""
-        train, reason = self.made.config.train, self.state.stopped or ""
+        train, reason = self.config.train, self.state.stopped or ""
         if reason.startswith(NO_BETTER):
             return 0 < train.patience <= self.state.worse
         if reason == EMPTY:
@@ -313,10 +319,10 @@ class Trainer:
 
     def _say_schedule(self) -> None:
         """Say how the learning rate continues if train.steps has changed."""
-        config = self.made.config
+        config = self.config
         before, now = self.run.changes(config).get("train.steps", (0, 0))
         if before != now and config.optimizer.schedule != "constant":
-            rate = next(iter(self.made.updaters.values())).learning_rate()
+            rate = next(iter(self.assembly.updaters.values())).learning_rate()
             self.on_note(
                 f"train.steps was {before}: the {config.optimizer.schedule} schedule now ends at "
                 f"step {now}, so the learning rate goes on at {rate:.3g}"
@@ -324,7 +330,7 @@ class Trainer:
 
     def _save(self) -> None:
         self.state.sizes = {name: _size(self.run.path / name) for name in REPLAYED}
-        self.checkpoints.save(self.state.step, self.state.to_json(), self.made.updaters)
+        self.checkpoints.save(self.state.step, self.state.to_json(), self.assembly.updaters)
         if self.state.best and self.state.best["step"] == self.state.step:
             self.checkpoints.point("best", self.state.step)
 
@@ -346,7 +352,7 @@ class Trainer:
             for name in REPLAYED:
                 self.run.cut(name, 0)
             return False
-        tree = self.checkpoints.load(last, self.made.updaters)
+        tree = self.checkpoints.load(last, self.assembly.updaters)
         with reading(self.checkpoints.folder / f"step-{last:06d}"):
             self.state = State.from_json(tree)
             if not self._still_stopped():
@@ -357,7 +363,7 @@ class Trainer:
         for name in REPLAYED:
             self.run.cut(name, self.state.sizes.get(name, 0))
         self.sampler.position = self.state.position
-        for engine in self.made.trained_engines:
+        for engine in self.assembly.trained_engines:
             async with engine.paused():
                 await engine.refresh(self.state.step)
         if self.state.best and self.state.best["step"] == last:

@@ -42,7 +42,7 @@ def step_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def staleness_metrics(groups: Sequence[Group], version: int) -> dict[str, float]:
-    """How many updates old the weights were that said each message, when learned from."""
+    """By how many updates the weights that generated each message are behind."""
     episodes = [episode for group in groups for episode in group.episodes]
     calls = [call for call in _calls(episodes) if call.policy and not call.reused]
     ages = [version - call.version for call in calls] or [0]

@@ -44,7 +44,7 @@ class Rollouts:
         return await (self._begun.popleft() if self._begun else self._play(step))
 
     def begin(self, learning: int) -> None:
-        """Begin to play what may be played while step `learning` is learned."""
+        """Begin to play the steps that may be played while step `learning` is learned."""
         for step in range(learning + 1, learning + self.staleness + 1):
             if saved_after(step - 1, self.train):
                 break
@@ -55,12 +55,12 @@ class Rollouts:
                 self._begun.append(task)
 
     def drop(self) -> None:
-        """Give up what was begun; a resumed run plays those steps again."""
+        """Cancel the steps begun in advance; a resumed run plays them again."""
         while self._begun:
             self._begun.pop().cancel()
 
     async def _play(self, step: int, before: asyncio.Task[Played] | None = None) -> Played:
-        """The groups of a step; dynamic sampling replaces those that teach nothing."""
+        """The groups of a step; dynamic sampling replaces those without a signal."""
         if before:
             await asyncio.wait([before])
         async with self.playing:

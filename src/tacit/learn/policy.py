@@ -19,6 +19,7 @@ from tacit.engine.forward import forward_of
 from tacit.engine.load import LoadedModel
 from tacit.engine.lora import adapter_parameters, add_adapter, base_parameters, switched_on
 from tacit.errors import ConfigError, RunError
+from tacit.types import Ids
 
 Weights = Mapping[str, nn.Parameter]
 Built = tuple[LoadedModel, Weights, Weights]
@@ -38,7 +39,7 @@ class Policy:
     """The weights that the optimiser updates. Always float32: half precision loses small steps."""
     live: Weights = field(repr=False)
     """The weights that forward passes use: the same objects, or half-precision copies."""
-    ends: tuple[int, ...]
+    ends: Ids
     """Every id that ends a message."""
 
     def on(self) -> AbstractContextManager[None]:

@@ -67,27 +67,20 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         lookup("tracker", name, TRACKERS)
         if name in EXTRAS and find_spec(name) is None:
-            raise _missing(name)
+            raise ConfigError(
+                f"train.trackers: `{name}` is not installed: pip install 'tacit[{EXTRAS[name]}]'"
+            )
 
 
-def _missing(name: str) -> ConfigError:
-    extra = EXTRAS.get(name, name)
-    return ConfigError(f"train.trackers: `{name}` is not installed: pip install 'tacit[{extra}]'")
-
-
-class Fan:
+class Trackers:
     """All trackers of a run."""
 
     def __init__(
         self, names: Sequence[str], run: str, folder: str, config: Mapping[str, Any]
     ) -> None:
-        self._trackers: dict[str, Tracker] = {}
-        for name in names:
-            make = lookup("tracker", name, TRACKERS)
-            try:
-                self._trackers[name] = make(run, folder, config)
-            except ImportError as error:
-                raise _missing(name) from error
+        self._trackers: dict[str, Tracker] = {
+            name: lookup("tracker", name, TRACKERS)(run, folder, config) for name in names
+        }
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._each(lambda tracker: tracker.log(metrics, step))

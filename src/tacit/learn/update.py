@@ -46,7 +46,7 @@ class Updated:
 Measured = tuple[LossStats, Mapping[str, float]]
 """The statistics of one microbatch, and sums over its tokens."""
 Gradients = Callable[["Updater", Sequence[Microbatch]], Iterator[Measured | None]]
-"""`Updater.gradients`, or the same with the help of others."""
+"""`Updater.gradients`, or the same shared among several learners."""
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class Updater:
     def update(
         self, rows: Sequence[Row], choices: Sequence[ChoicePoint], *, train_choice: bool
     ) -> Updated:
-        """Learn from rows of this policy. Unless `train_choice`, p is only held in place."""
+        """Learn from rows of this policy. Without `train_choice`, p is only held where it was."""
         parts = split(bundle(rows), self.config.train.updates)
         batches = [self._microbatches(part) for part in parts]
         seen, clip, scale = Seen(), self.config.optimizer.clip_norm, self._decay()
@@ -145,7 +145,7 @@ class Updater:
         return schedule.learning_rate * warm * self._decay()
 
     def _decay(self) -> float:
-        """What the schedule leaves of the rate, and of the changes asked of the choice to speak."""
+        """The schedule's factor on the learning rate and on the step of the choice to speak."""
         train = self.config.train
         done = min(1.0, self.taken / max(1, train.steps * train.updates))
         shapes = {

@@ -1,16 +1,16 @@
 """Loads trained weights from a run folder, to play with them or to start another run from them."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.config import Config, PolicyConfig, TeamConfig
-from tacit.engine.base import Account, Engine, TrainedEngine
+from tacit.engine.base import Account, Engine
 from tacit.errors import ConfigError
 from tacit.learn.assemble import Assembly, open_assembly
 from tacit.learn.checkpoint import POINTERS, Checkpoints
-from tacit.learn.policy import Policy, policy_names
+from tacit.learn.policy import policy_names
 from tacit.run.folder import RunFolder
 
 
@@ -70,15 +70,13 @@ class Weights:
                     f"{', '.join(sorted({*new.values()}))}: adapters need the model they grew on"
                 )
 
-    async def put_into(
-        self, policies: Iterable[Policy], engines: Iterable[TrainedEngine], *, version: int
-    ) -> None:
-        """Load the weights into policies, and let their engines serve them."""
+    async def put_into(self, assembly: Assembly, *, version: int) -> None:
+        """Load the weights into an assembly's policies, and let its engines serve them."""
         checkpoints = Checkpoints(self.checkpoints)
         checkpoints.state(self.step)
-        for policy in policies:
+        for policy in assembly.policies.values():
             checkpoints.load_policy(self.step, policy)
-        for engine in engines:
+        for engine in assembly.trained_engines:
             async with engine.paused():
                 await engine.refresh(version)
 
@@ -97,9 +95,9 @@ async def open_trained(
     if config.team is None:
         raise ConfigError(f"`{folder}` has no `team:`")
     weights = Weights.find(folder)
-    async with open_assembly(config, config.team, given, account) as made:
-        await weights.put_into(made.policies.values(), made.trained_engines, version=weights.step)
-        yield made
+    async with open_assembly(config, config.team, given, account) as assembly:
+        await weights.put_into(assembly, version=weights.step)
+        yield assembly
 
 
 def _step(folder: Path) -> int:

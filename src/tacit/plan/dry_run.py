@@ -17,11 +17,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tacit.cli.commands import open_rosters
-from tacit.cli.tables import note, out, print_json, spend_lines
+from tacit.cli.tables import spend_lines
+from tacit.cli.terminal import note, out, print_json
 from tacit.config import Config, Cut, TrainConfig
 from tacit.errors import ConfigError
+from tacit.graders.judge import Judge
 from tacit.grading import Grader
-from tacit.grading.judge import Judge
 from tacit.plan.forecast import Forecast, Part, duration, forecast, talk_left
 from tacit.rollout.play import Cap, Job, play_all
 from tacit.run.folder import SPEAKING, WITHOUT, RunFolder
@@ -118,7 +119,7 @@ async def _training(
         with tempfile.TemporaryDirectory() as empty:
             trainer = Trainer(made, RunFolder(empty), cap=spending.cap())
             if weights:
-                await weights.put_into(made.policies.values(), made.trained_engines, version=done)
+                await weights.put_into(made, version=done)
             began = time.perf_counter()
             probe = await trainer.probe() if last is None else []
             probed = time.perf_counter() - began

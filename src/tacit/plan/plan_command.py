@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tacit.pocket
-from tacit.cli.tables import Grid, out, print_json
+from tacit.cli.terminal import Grid, out, print_json
 from tacit.config import Config, TeamConfig
 from tacit.config.file import load_config
 from tacit.errors import ConfigError

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.live import sparkline
-from tacit.cli.tables import Grid, err, interval, out, percent
+from tacit.cli.terminal import Grid, err, interval, out, percent
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
 from tacit.report.page import open_runs, write_report

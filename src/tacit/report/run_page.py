@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from tacit.cli.tables import paired_tests
+from tacit.cli.paired_tests import paired_tests
 from tacit.config.file import parse_config
 from tacit.errors import ConfigError
 from tacit.report.audit_page import audit_of, is_play, prune_of

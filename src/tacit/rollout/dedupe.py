@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 from tacit.engine.base import Completion, Engine, Request
-from tacit.types import ChatMessage, ToolSpec
+from tacit.types import Ids, Prompt, ToolSpec
 
 
 class KeyedLock:
@@ -22,7 +22,7 @@ class KeyedLock:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-class Once:
+class DedupedEngine:
     """Wraps an engine, and answers equal requests from memory until `forget`.
 
     Requests are equal if they have the same prompt and sampling, and the same seed unless greedy.
@@ -36,21 +36,17 @@ class Once:
         self._kept: dict[Hashable, Completion] = {}
         self._turns = KeyedLock()
 
-    def __reduce__(self) -> tuple[type["Once"], tuple[Engine]]:
+    def __reduce__(self) -> tuple[type["DedupedEngine"], tuple[Engine]]:
         """Sent to another process, it remembers nothing."""
-        return Once, (self.engine,)
+        return DedupedEngine, (self.engine,)
 
-    def encode(
-        self, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...] = ()
-    ) -> tuple[int, ...]:
-        return self.engine.encode(messages, tools) if tools else self.engine.encode(messages)
+    def encode(self, messages: Prompt, tools: tuple[ToolSpec, ...] = ()) -> Ids:
+        return self.engine.encode(messages, tools)
 
-    def encode_more(
-        self, observations: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-    ) -> tuple[int, ...]:
+    def encode_more(self, observations: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
         return self.engine.encode_more(observations, tools)
 
-    def silence_ids(self) -> tuple[int, ...]:
+    def silence_ids(self) -> Ids:
         return self.engine.silence_ids()
 
     async def generate(self, request: Request) -> Completion:

@@ -7,7 +7,7 @@ from tacit.config import Config, TeamConfig
 from tacit.economy.group import Group
 from tacit.errors import ConfigError, RunError
 from tacit.grading import Grader
-from tacit.rollout.dedupe import Once
+from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import NO_CAP, Cap, Job, play_all
 from tacit.silence import Silence
 from tacit.team.roster import Roster, find_topology, may_be_silent
@@ -15,12 +15,12 @@ from tacit.team.setting import Setting
 from tacit.types import Choice, Episode, Task
 
 PROBED = 16
-"""Tasks played to find out what a team costs in silence."""
+"""Tasks played to measure what a team costs when its helpers are silent."""
 
 
 @dataclass(slots=True)
 class Player:
-    """Plays groups. Keeps the silent arm of each task if it would be the same every time."""
+    """Plays groups. Keeps each task's silent arm if it would be the same in every step."""
 
     roster: Roster
     grader: Grader
@@ -53,14 +53,15 @@ class Player:
         shared = self.silence.pairs or (plays and not deterministic)
         once = set(roles) if shared else self.fixed
         agents = tuple(
-            replace(a, engine=Once(a.engine)) if a.role in once else a for a in self.roster.agents
+            replace(a, engine=DedupedEngine(a.engine)) if a.role in once else a
+            for a in self.roster.agents
         )
         self.roster = replace(self.roster, agents=agents)
 
     async def play(self, tasks: Sequence[Task], step: int, cap: Cap = NO_CAP) -> list[Group]:
         """`train.group` episodes of each task and its silent arm, without failed episodes."""
         for agent in self.roster.agents:
-            if isinstance(agent.engine, Once):
+            if isinstance(agent.engine, DedupedEngine):
                 agent.engine.forget()
         jobs = [job for task in tasks for job in self._jobs(task, step)]
         episodes = await self._play_all(jobs, cap)
@@ -81,7 +82,7 @@ class Player:
         return whole
 
     async def probe(self, tasks: Sequence[Task], cap: Cap) -> list[Episode]:
-        """Play some tasks in silence, and refuse a budget that is exceeded even then."""
+        """Play some tasks with silent helpers, and refuse a budget that is exceeded even then."""
         if not self.choosing:
             return []
         silent = await self._play_all([self._quiet(task, 0, 0) for task in tasks[:PROBED]], cap)

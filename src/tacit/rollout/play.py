@@ -6,8 +6,7 @@ scored 0. A prompt that overflows because the team talked too much is a wrong an
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from tacit.errors import (
     RunError,
     SpendCap,
     TopologyError,
+    first_error,
 )
 from tacit.grading import Grader, grade
 from tacit.team.roster import Roster
@@ -35,7 +35,7 @@ class Cap:
     reached: Callable[[], str | None] = lambda: None
     """Why no further episode may start, or None."""
     left: Callable[[], float] = lambda: math.inf
-    """Money left."""
+    """How much money is left."""
 
 
 NO_CAP = Cap()
@@ -118,8 +118,8 @@ async def play_each(
 
     Raises RunError if the first episodes all fail, unless some `succeeded` before. Raises SpendCap
     when the cap is reached, after finishing the episodes under way. With a cap, the first episode
-    is played alone, and then no more at once than the money left will pay for; as long as all were
-    free, such as cached answers, no more at once than have ended.
+    is played alone, and then only as many at once as the money left will pay for. While all were
+    free (cached answers), at most as many run at once as have ended.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))
@@ -156,22 +156,12 @@ async def play_each(
             if not succeeded and len(done) >= enough:
                 raise RunError(f"no episode succeeded out of {len(done)}: {episode.error}")
 
-    with _first_error():
+    try:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, len(queue))):
                 group.create_task(player())
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
     if queue:
         raise SpendCap(str(cap.reached()))
     return [done[number] for number in sorted(done)]
-
-
-@contextmanager
-def _first_error() -> Iterator[None]:
-    """Raises the first error of a TaskGroup instead of its ExceptionGroup."""
-    try:
-        yield
-    except BaseExceptionGroup as errors:
-        error: BaseException = errors
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None

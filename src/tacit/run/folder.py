@@ -36,8 +36,8 @@ VARIANTS = (WITHOUT, SPEAKING, ALONE, REWORDED)
 LOCK = ".lock"
 HISTORY = "started.jsonl"
 LEFT_OVER = {"cache", "spend.jsonl", HISTORY, LOCK}
-"""Files of a run that was refused or killed before it wrote its config."""
-MANNERS = {
+"""Files that a run may leave if it is refused or killed before it writes its config."""
+MODEL_MAY_CHANGE = {
     "concurrency",
     "requests_per_minute",
     "tokens_per_minute",
@@ -47,12 +47,12 @@ MANNERS = {
     "rows",
     "kv_gib",
 }
-"""Settings of a model that change how fast it answers, not what it answers."""
+"""Settings of a model that may change when a run goes on: how fast it answers, not what."""
 SHARED = {"name", "seed", "tasks", "models", "mcp", "prices", "spend_cap", "judge"}
 SHARED |= {"team", "teams", "search", "audit"}
 LEARNING = Config.model_fields.keys() - SHARED - {"evaluation", "train", "cluster"}
 """Sections that only training uses, besides `train`."""
-EXTENDING = {
+TRAIN_MAY_CHANGE = {
     "steps",
     "patience",
     "dead_steps",
@@ -65,7 +65,7 @@ EXTENDING = {
     "microbatch_tokens",
     "gradient_checkpointing",
 }
-"""Settings of `train` that change how long and how fast it trains, not what is learned."""
+"""Settings of `train` that may change when a run goes on: how long and how fast it trains."""
 
 Request = Literal["stop", "save"]
 """What another process may ask of a training run: stop after this step, save a checkpoint now."""
@@ -137,11 +137,13 @@ class RunFolder:
         kept = ["seed", "tasks", "judge", "mcp", *(["team"] if before.team else [])]
         tree: dict[str, Any] = {
             "teams": {name: team for name, team in whole["teams"].items() if name in played},
-            "models": {n: m.model_dump(mode="json", exclude=MANNERS) for n, m in models.items()},
+            "models": {
+                n: m.model_dump(mode="json", exclude=MODEL_MAY_CHANGE) for n, m in models.items()
+            },
         }
         if self.trains:
             kept += [*LEARNING, *(["prices"] if config.reward.shape == "priced" else [])]
-            tree["train"] = config.train.model_dump(mode="json", exclude=EXTENDING)
+            tree["train"] = config.train.model_dump(mode="json", exclude=TRAIN_MAY_CHANGE)
             tree["evaluation"] = {"samples": config.evaluation.samples}
             tree["cluster"] = {"staleness": config.cluster.staleness}
         return tree | {name: whole[name] for name in kept}
@@ -197,7 +199,7 @@ class RunFolder:
         self.open(self.path, config)
 
     def origin(self) -> str | None:
-        """The checkpoint of another run that this one started from."""
+        """The checkpoint of another run from which this one started, if any."""
         starts = (json.loads(line) for line in read_lines(self.path / HISTORY))
         return next((str(start["from"]) for start in starts if start.get("from")), None)
 
@@ -247,7 +249,7 @@ class RunFolder:
                 file.seek(max(0, size - 1))
                 if size and file.read(1) != b"\n":
                     raise ConfigError(
-                        f"{target} is not what its checkpoint knows: it was changed. Remove it, "
+                        f"{target} was changed since its checkpoint was saved: remove it, "
                         "and the run goes on without what it held"
                     )
             os.truncate(target, size)

@@ -8,13 +8,12 @@ from tacit.config import Config, JudgeConfig, TaskConfig, TeamConfig
 from tacit.economy.ledger import Price, PriceTable, load_prices
 from tacit.engine.base import Account, Engine
 from tacit.engine.factory import open_engine
-from tacit.engine.gc_freeze import undisturbed
+from tacit.engine.gc_freeze import gc_frozen
 from tacit.errors import ConfigError
-from tacit.grading import Grader, find_grader, grade
-from tacit.grading.judge import Judge
+from tacit.grading import JUDGE, Grader, find_grader, grade
+from tacit.registry import lookup
 from tacit.run.folder import VARIANTS
 from tacit.tasks import answer_form, load_tasks
-from tacit.team.prompts import build
 from tacit.team.roster import (
     Roster,
     agent_names,
@@ -38,7 +37,7 @@ def tasks_of(config: TaskConfig, judge: JudgeConfig | None = None) -> list[Task]
 
 
 def unseen_views(tasks: Iterable[Task], teams: Iterable[TeamConfig]) -> str | None:
-    """A sentence about agents that tasks have a view for or expect to speak and no team has."""
+    """A warning if tasks name agents in `views` or `data.speak` that no team has."""
     roles = [one for team in teams for one in team.agents.items()]
     names = {name for role, agent in roles for name in agent_names(role, agent.count)}
     shown = names.union(role for role, _ in roles)
@@ -136,7 +135,7 @@ def draws(config: Config, team: TeamConfig, role: str) -> bool:
 
 
 def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:
-    """Roles that are left out to measure what they change; none unless all others are greedy."""
+    """Roles to leave out to measure what they change; none unless all others are greedy."""
     helpers = helper_roles(team)
     rest = team.agents.keys() - helpers
     comparable = rest and all(is_greedy(config, team, role) for role in rest)
@@ -145,14 +144,14 @@ def helpers_of(config: Config, team: TeamConfig) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """How else a team plays the held-out tasks, to say what its helpers and its talk are worth."""
+    """Other ways in which a team plays the held-out tasks, to measure its helpers and its talk."""
 
     helpers: frozenset[str] = frozenset()
     """Roles to leave out."""
     speakers: frozenset[str] = frozenset()
     """Roles that may be silent, if talk is to be measured."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """`silent`, `speaking` → why talk cannot be measured against it."""
+    """`silent` or `speaking` → why that play is missing."""
 
 
 def variants_of(config: Config, team: TeamConfig, tasks: Sequence[Task]) -> Variants:
@@ -189,7 +188,7 @@ async def open_engines(
     try:
         for name in config.models_used(teams.values()):
             engines[name] = open_engine(name, config.model_named(name), account)
-        with undisturbed():
+        with gc_frozen():
             yield engines
     finally:
         for engine in engines.values():
@@ -198,7 +197,10 @@ async def open_engines(
 
 def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
     """What grades the run's answers: each task's own grader, or the judge if there is one."""
-    return Judge(engines[config.judge.model], config.judge, build) if config.judge else grade
+    if config.judge is None:
+        return grade
+    judge: Grader = lookup("judge", JUDGE, {})(engines[config.judge.model], config.judge)
+    return judge
 
 
 def seat(team: TeamConfig, engines: Mapping[str, Engine], place: str = "team") -> Roster:

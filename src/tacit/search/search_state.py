@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from tacit.config import Config, TeamConfig
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
-from tacit.run.folder import MANNERS, RunFolder
+from tacit.run.folder import MODEL_MAY_CHANGE, RunFolder
 from tacit.search.candidates import Candidate
 
 FILE = "search.json"
@@ -106,7 +106,9 @@ def decisive(config: Config) -> dict[str, Any]:
     """The settings that a search's decisions depend on."""
     whole = config.model_dump(mode="json")
     search = {name: v for name, v in whole["search"].items() if name not in EXTENDING}
-    models = {n: m.model_dump(mode="json", exclude=MANNERS) for n, m in config.models.items()}
+    models = {
+        n: m.model_dump(mode="json", exclude=MODEL_MAY_CHANGE) for n, m in config.models.items()
+    }
     names = ["seed", "train_tasks", "tasks", "team", "teams", "judge", "mcp"]
     names += ["prices"] if config.search.money else []
     return {name: whole[name] for name in names} | {"models": models, "search": search}

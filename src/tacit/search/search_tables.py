@@ -5,16 +5,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tacit.cli.tables import (
-    PAIRED,
-    Compared,
-    Grid,
-    interval,
-    out,
-    percent,
-    print_json,
-    print_result,
-)
+from tacit.cli.paired_tests import PAIRED, Compared
+from tacit.cli.tables import print_result
+from tacit.cli.terminal import Grid, interval, out, percent, print_json
 from tacit.config import Config
 from tacit.evaluation.statistics import Estimate, holm
 from tacit.run.folder import RunFolder

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tacit.cli.tables import EpisodeBar, episode_progress, err, note, print_json
+from tacit.cli.terminal import EpisodeBar, episode_progress, err, note, print_json
 from tacit.config import AgentConfig, Config, TeamConfig
 from tacit.errors import ConfigError
 from tacit.run.folder import RunFolder

@@ -18,9 +18,9 @@ from tacit.grading import read_answer
 from tacit.serve.budgets import Allowance
 from tacit.team.prompts import HELPING_PARTS
 from tacit.team.seat import LONG, Seat
-from tacit.team.setting import Guard, Prompt
+from tacit.team.setting import Guard
 from tacit.team.team import Team
-from tacit.types import Call, Message, Task
+from tacit.types import Call, Message, Prompt, Task
 
 REPEATED = 0.5
 """Talk repeats if this share of the newest messages' four-word sequences was said before."""

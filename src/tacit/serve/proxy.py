@@ -124,7 +124,7 @@ class ProxyBackend:
             return answer.text, team.whole.calls, False
         except CallsTools as tools:
             done, failed = tools.completion, False
-        except (EngineError, TopologyError) as error:
+        except (ConfigError, EngineError, TopologyError) as error:
             if relay.streamed:
                 raise HttpError(502, "the team failed after it had begun to answer") from error
             log.warning("no help for one request: %s", type(error).__name__)

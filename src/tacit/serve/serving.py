@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tacit.cli.tables import err
+from tacit.cli.terminal import err
 from tacit.config import Config
 from tacit.economy.ledger import PriceTable
 from tacit.engine.base import Engine

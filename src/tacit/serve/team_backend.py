@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tacit.errors import EngineError, PromptTooLong, TopologyError
+from tacit.errors import ConfigError, EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
 from tacit.serve.backend import Answer, Emit, finished
 from tacit.serve.budgets import Allowance, Budgets
@@ -116,6 +116,8 @@ class TeamBackend:
             raise HttpError(400, str(error), param="messages", code=code) from error
         except EngineError as error:
             raise HttpError(502, str(error), code="model_failed") from error
+        except ConfigError as error:  # a server of tools that is not there, or not yet
+            raise HttpError(502, str(error), code="tool_failed") from error
         except TopologyError as error:
             cause = error.__cause__
             log_failure(cause if isinstance(cause, Exception) else error, self._name)

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Annotated, Any
 
 import httpx2
@@ -60,6 +61,7 @@ class Upstream:
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # each client's own pass
         )
 
     async def ask(self, body: Json, headers: Mapping[str, str]) -> Json:

@@ -9,14 +9,13 @@ modules.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp, prod
 
 from tacit.config import SilenceConfig
 from tacit.economy.group import Group
 from tacit.economy.reward import RewardParts
 from tacit.registry import lookup
-from tacit.types import Call, Choice, Episode, Task
-
-Ids = tuple[int, ...]
+from tacit.types import Call, Choice, Episode, Ids, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ class Silence:
         return group.rewards
 
     def outcomes(self, group: Group) -> list[tuple[float, Episode, RewardParts]]:
-        """Plays with their weights and reward parts, whose mean the policy is expected to have."""
+        """Plays with weights and reward parts; their weighted mean is the policy's expectation."""
         parts = zip(group.episodes, self.expected(group), strict=True)
         return [(self.likelihood(episode), episode, part) for episode, part in parts]
 
@@ -83,11 +82,11 @@ class Silence:
         return None
 
     def likelihood(self, episode: Episode) -> float:
-        """π/b of the episode's choices: the policy's probability over the sampler's."""
-        return 1.0
+        """Product of π/b over the choices that were drawn with a floor."""
+        return prod(self._ratio(call) for call in episode.calls if call.policy)
 
     def worth(self, group: Group, number: int, mine: Sequence[bool]) -> RewardParts:
-        """The reward that an episode brings to the role that made the calls marked in `mine`."""
+        """The reward that a role is credited with in an episode; `mine` marks the role's calls."""
         return group.rewards[number]
 
     def choices(self, groups: Sequence[Group]) -> Choices:
@@ -99,16 +98,33 @@ class Silence:
         return True
 
     def apart(self, call: Call) -> bool:
-        """True if the call is a message whose content is trained given that it is not silence."""
+        """True if the call is a message that is trained given speech: on log q instead of log π."""
         return False
 
     def weight(self, call: Call) -> float:
-        """Factor on the advantage of a message."""
-        return 1.0
+        """Factor on the advantage of a message: min(2, π/b) of the choice to say it."""
+        return min(2.0, self._ratio(call))
 
     def logprobs(self, call: Call) -> tuple[float, ...]:
         """The log-probabilities of a message under the policy."""
         return call.logprobs
+
+    def _ratio(self, call: Call) -> float:
+        """π/b of the choice in a call: the policy's probability over the sampler's."""
+        if call.choice is not Choice.FLOOR or call.silence_logprob is None:
+            return 1.0
+        p = exp(call.silence_logprob)
+        return choice_ratio(p, floored(p, self.config.floor), call.silent)
+
+
+def floored(p: float, floor: float) -> float:
+    """The probability of silence to sample with, at least `floor` away from 0 and 1."""
+    return min(max(p, floor), 1.0 - floor)
+
+
+def choice_ratio(p: float, sampled: float, silent: bool) -> float:
+    """π/b of a choice if the engine samples silence with probability `sampled`."""
+    return p / sampled if silent else (1.0 - p) / (1.0 - sampled)
 
 
 STRATEGIES: dict[str, str] = {

@@ -12,7 +12,7 @@ With p = π(silence | context), known exactly from one forward pass over the mar
 For teams with one choice per episode; `seats` is for several. The estimator is ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp
 from statistics import fmean
@@ -20,14 +20,14 @@ from statistics import fmean
 from tacit.config import SilenceConfig
 from tacit.economy.group import Group, gain_of_silence
 from tacit.economy.reward import RewardParts, mixture
-from tacit.silence import ChoicePoint, Choices, Ids, Silence
-from tacit.types import Call, Choice, Episode, Task
+from tacit.silence import ChoicePoint, Choices, Silence
+from tacit.types import Call, Choice, Episode, Ids, Task
 
 PRIOR_PLAYS = 4
-"""Plays that the group's gain counts for when the gain of one of its contexts is estimated."""
+"""Weight of the group's gain, in plays, in the estimated gain of one of its contexts."""
 
 Alternative = tuple[float, tuple[int, ...]]
-"""π(silence) at an episode's choice, and the silent plays that show what would have followed."""
+"""π(silence) at an episode's choice, and the indices of the silent plays to compare it with."""
 
 
 class Arms(Silence):
@@ -44,7 +44,7 @@ class Arms(Silence):
         self, task: Task, episodes: Sequence[Episode], silent: Sequence[Episode]
     ) -> Group | None:
         if not any(_chose(episode, Choice.SILENT) for episode in silent):
-            # nothing to compare the episodes with in which an agent chose to speak
+            # episodes in which an agent chose to speak need a silent play to be compared with
             episodes = [one for one in episodes if not _chose(one, Choice.SPEAK)]
         if not episodes or not silent:
             return None
@@ -81,14 +81,14 @@ class Arms(Silence):
 
     def choices(self, groups: Sequence[Group]) -> Choices:
         """One point per context; the gains of tasks that share a context are averaged."""
-        found = Choices()
+        found = Choices(markers=markers_of(groups))
         gains: dict[tuple[str, Ids], dict[int, float]] = {}
         for number, group in enumerate(groups):
             contexts = compared(group)
-            for call in _calls(group.episodes, Choice.SPEAK):
+            for call in calls_with(Choice.SPEAK, *group.episodes):
                 key = call.policy, call.prompt_ids
                 if key not in found.points:
-                    found.points[key] = _point(call, group)
+                    found.points[key] = choice_point(call, found.markers)
                 alone, gain = contexts[call.prompt_ids]
                 gains.setdefault(key, {})[number] = gain
                 found.counts[number, call.prompt_ids] = self._message_weight(alone)
@@ -120,7 +120,7 @@ def alternatives(group: Group) -> list[Alternative]:
             result.append((0.0, ()))
         else:
             same = tuple(i for i in every if begun[i] == mine)
-            result.append((exp(_log_p(episode.calls[place])), same or every))
+            result.append((exp(silence_logprob(episode.calls[place])), same or every))
     return result
 
 
@@ -143,21 +143,36 @@ def compared(group: Group) -> dict[Ids, tuple[float, float]]:
     return result
 
 
-def _point(call: Call, group: Group) -> ChoicePoint:
+def choice_point(call: Call, markers: Mapping[str, Ids]) -> ChoicePoint:
     """A point whose gain is still to be filled in."""
-    silences = _calls(group.silent, Choice.SILENT)
     return ChoicePoint(
         policy=call.policy,
         prompt_ids=call.prompt_ids,
-        marker_ids=next(one.output_ids for one in silences if one.agent == call.agent),
-        log_p=_log_p(call),
+        marker_ids=markers[call.policy],
+        log_p=silence_logprob(call),
         gain=0.0,
     )
 
 
-def _calls(episodes: Sequence[Episode], choice: Choice) -> list[Call]:
+def markers_of(groups: Sequence[Group]) -> dict[str, Ids]:
+    """Policy → the ids of its silence."""
+    return {
+        call.policy: call.output_ids
+        for group in groups
+        for episode in (*group.silent, *group.episodes)
+        for call in episode.calls
+        if call.policy and call.silent
+    }
+
+
+def calls_with(choice: Choice, *episodes: Episode) -> list[Call]:
     """The calls of trained agents made with that choice."""
     return [c for episode in episodes for c in episode.calls if c.policy and c.choice is choice]
+
+
+def silence_logprob(call: Call) -> float:
+    assert call.silence_logprob is not None
+    return call.silence_logprob
 
 
 def _chose(episode: Episode, choice: Choice) -> bool:
@@ -167,11 +182,6 @@ def _chose(episode: Episode, choice: Choice) -> bool:
 def _place(episode: Episode, choice: Choice) -> int | None:
     """Index of a trained agent's first call with that choice."""
     return next((i for i, c in enumerate(episode.calls) if c.policy and c.choice is choice), None)
-
-
-def _log_p(call: Call) -> float:
-    assert call.silence_logprob is not None
-    return call.silence_logprob
 
 
 def _beginning(episode: Episode, choice: Choice) -> tuple[object, ...]:
@@ -189,6 +199,6 @@ def _by_context(
     """The rewards of episodes with that choice, by the prompt it was made in."""
     found: dict[Ids, list[RewardParts]] = {}
     for episode, parts in zip(episodes, rewards, strict=True):
-        for call in _calls([episode], choice):
+        for call in calls_with(choice, episode):
             found.setdefault(call.prompt_ids, []).append(parts)
     return found

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.types import Ids
+
 LEAST_REST = 2.0**-24
 """Half the distance from 1 to the next smaller number of single precision."""
 LARGEST_LOG_P = -1e-6
@@ -36,9 +38,9 @@ def log_shift(log_rest: Sequence[Any], j: int, *, follows: bool) -> Any:
 class SilenceOdds:
     """The probability of silence after one prompt, token by token."""
 
-    marker: tuple[int, ...]
+    marker: Ids
     """m_1 … m_{n−1}."""
-    ends: tuple[int, ...]
+    ends: Ids
     """The ids that m_n stands for."""
     logprobs: tuple[float, ...]
     """log π(m_{j+1} | prompt, m_1 … m_j) for j = 0 … n−1; the last is summed over the ends."""
@@ -51,7 +53,7 @@ class SilenceOdds:
     def logprob(self) -> float:
         return math.fsum(self.logprobs)
 
-    def silent(self, uniform: float | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def silent(self, uniform: float | None) -> tuple[Ids, tuple[float, ...]]:
         """The ids of silence and their log π; `uniform` draws its end, None takes the likeliest."""
         if uniform is None:
             end = max(range(len(self.ends)), key=self.end_logprobs.__getitem__)
@@ -68,9 +70,7 @@ class SilenceOdds:
         return shifted
 
 
-def silence_odds(
-    logp_SNV: Tensor, marker: tuple[int, ...], ends: Sequence[int]
-) -> list[SilenceOdds]:
+def silence_odds(logp_SNV: Tensor, marker: Ids, ends: Sequence[int]) -> list[SilenceOdds]:
     """Odds after each of S prompts, from the distributions over m_1, m_2, … m_n.
 
     1 − P_j is summed from what is *not* silence, (1 − π_j) + π_j·(1 − P_{j+1}), so that it stays
@@ -91,8 +91,8 @@ def silence_odds(
 def marker_odds(
     logprobs: Sequence[float],
     end_logprobs: Sequence[float],
-    marker: tuple[int, ...],
-    ends: tuple[int, ...],
+    marker: Ids,
+    ends: Ids,
 ) -> SilenceOdds:
     """Odds from silence's own log-probabilities, if those of other tokens are not known.
 
@@ -132,8 +132,8 @@ def condition_on_speech(logp_V: Tensor, odds: SilenceOdds, j: int) -> None:
 
 
 def _odds(
-    marker: tuple[int, ...],
-    ends: tuple[int, ...],
+    marker: Ids,
+    ends: Ids,
     logprobs: Sequence[float],
     end_logprobs: Sequence[float],
     others: Sequence[float],
@@ -168,7 +168,7 @@ def silence_logit(log_p: Tensor) -> Tensor:
     return log_p - log_not_silent(log_p)
 
 
-def spelled(marker_ids: Sequence[int], ends: Sequence[int]) -> list[tuple[int, ...]]:
+def spelled(marker_ids: Sequence[int], ends: Sequence[int]) -> list[Ids]:
     """Silence with each of the ends; π(silence) is the sum over these."""
     return [(*marker_ids[:-1], end) for end in ends]
 

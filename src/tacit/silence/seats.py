@@ -15,17 +15,23 @@ Content is trained as by `arms`, the step of silence is the same, and both plays
 asked more than once keep their choice in every round. The estimator is ours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from math import exp, prod
+from math import exp
 from statistics import fmean
 
 from tacit.economy.group import Group
 from tacit.economy.reward import RewardParts, mixture
-from tacit.silence import ChoicePoint, Choices, Ids
-from tacit.silence.arms import PRIOR_PLAYS, Arms
-from tacit.silence.floor import floored_ratio
-from tacit.types import Call, Choice, Episode, Task
+from tacit.silence import Choices
+from tacit.silence.arms import (
+    PRIOR_PLAYS,
+    Arms,
+    calls_with,
+    choice_point,
+    markers_of,
+    silence_logprob,
+)
+from tacit.types import Call, Choice, Episode, Ids, Task
 
 
 class Seats(Arms):
@@ -70,30 +76,25 @@ class Seats(Arms):
         whole = sum(weight for weight, _ in weighted)
         return sum(weight * right for weight, right in weighted) / whole if whole else None
 
-    def likelihood(self, episode: Episode) -> float:
-        """π/b of the choices that were drawn; the picked agent's is in `outcomes`."""
-        ratios = (floored_ratio(call, self.config.floor) for call in episode.calls if call.policy)
-        return prod(ratios)
-
     def choices(self, groups: Sequence[Group]) -> Choices:
         """A point for every context in which a picked agent spoke.
 
         The gain of n pairs in a context counts n/(n + PRIOR_PLAYS), and for the rest the agent's
         mean in the group does; all are shrunk towards 0 by the number of the agent's pairs.
         """
-        found = Choices(markers=_markers(groups))
+        found = Choices(markers=markers_of(groups))
         gains: dict[tuple[str, Ids], list[float]] = {}
         for number, group in enumerate(groups):
             by_agent: dict[str, list[float]] = {}
             contexts: dict[tuple[str, str, Ids], list[tuple[float, float]]] = {}
             pairs = zip(group.episodes, group.rewards, group.silent_rewards, strict=True)
             for episode, spoken, silent in pairs:
-                for call in _picked_calls(episode):
+                for call in calls_with(Choice.SPEAK, episode):
                     gain = silent.total - spoken.total
                     by_agent.setdefault(call.agent, []).append(gain)
                     place = call.agent, call.policy, call.prompt_ids
                     contexts.setdefault(place, []).append((gain, silent.task))
-                    found.points[call.policy, call.prompt_ids] = _point(call, found.markers)
+                    found.points[call.policy, call.prompt_ids] = choice_point(call, found.markers)
             for (agent, policy, context), some in contexts.items():
                 mine, known = by_agent[agent], len(some) / (len(some) + PRIOR_PLAYS)
                 mean = known * fmean(gain for gain, _ in some) + (1.0 - known) * fmean(mine)
@@ -109,41 +110,11 @@ class Seats(Arms):
         """Silence is for the step to learn."""
         return not (call.silent and call.choice is Choice.FLOOR)
 
-    def weight(self, call: Call) -> float:
-        return min(2.0, floored_ratio(call, self.config.floor))
-
     def apart(self, call: Call) -> bool:
         return call.choice in (Choice.SPEAK, Choice.FLOOR) and not call.silent
 
 
-def _picked_calls(episode: Episode) -> list[Call]:
-    """The calls of the agent that was made to speak."""
-    return [call for call in episode.calls if call.policy and call.choice is Choice.SPEAK]
-
-
 def _picked_silence(episode: Episode) -> float:
     """π(silence) of the agent that was made to speak, the mean over its choices."""
-    odds = [exp(c.silence_logprob) for c in _picked_calls(episode) if c.silence_logprob is not None]
+    odds = [exp(silence_logprob(call)) for call in calls_with(Choice.SPEAK, episode)]
     return fmean(odds) if odds else 0.0
-
-
-def _point(call: Call, markers: Mapping[str, Ids]) -> ChoicePoint:
-    assert call.silence_logprob is not None
-    return ChoicePoint(
-        policy=call.policy,
-        prompt_ids=call.prompt_ids,
-        marker_ids=markers[call.policy],
-        log_p=call.silence_logprob,
-        gain=0.0,
-    )
-
-
-def _markers(groups: Sequence[Group]) -> dict[str, Ids]:
-    """How each policy spells silence."""
-    plays = (episode for group in groups for episode in (*group.silent, *group.episodes))
-    return {
-        call.policy: call.output_ids
-        for episode in plays
-        for call in episode.calls
-        if call.policy and call.silent
-    }

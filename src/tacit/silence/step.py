@@ -82,7 +82,7 @@ def wanted_change(
     owed: float | None = None,
     scale: float = 1.0,
 ) -> Tensor:
-    """`scale` of `choice_step`, or `owed` in a warm-up; logit p is kept within REACH.
+    """`scale` times `choice_step`, or the error `owed` in a warm-up; logit p stays within REACH.
 
     A choice beyond REACH returns by at most `clip` per update.
     """
@@ -120,7 +120,7 @@ class ChoiceStep:
         return [replace(c, log_p=log_p) if math.isfinite(log_p) else c for c, log_p in known]
 
     def take(self, points: Sequence[ChoicePoint], *, train: bool, scale: float = 1.0) -> None:
-        """Move p by `scale` of what the gains ask, or, unless `train`, back to where it was."""
+        """Move p by `scale` of the wanted step; without `train`, undo what the content moved."""
         points = _some([p for p in points if math.isfinite(p.log_p)], self.config.contexts)
         if not points:
             return
@@ -201,7 +201,7 @@ class _Descent:
 
     @torch.no_grad()
     def left(self) -> Tensor:
-        """What is missing of the wanted logits."""
+        """The wanted logits minus the current ones."""
         return self._left(self.model.look(self.points))
 
     def _left(self, log_p_C: Tensor) -> Tensor:
@@ -237,9 +237,9 @@ def _best(before_C: Tensor, after_C: Tensor) -> float:
 
 
 def _some(points: Sequence[ChoicePoint], most: int) -> list[ChoicePoint]:
-    """At most so many points, as if at random but the same in a resumed run.
+    """At most `most` points: pseudo-random, but the same in a resumed run.
 
-    Not every n-th: points come in turns of the agents, and some agents would never be among them.
+    Not every n-th: points alternate between agents, so some agents would never be chosen.
     """
     if len(points) <= most:
         return list(points)

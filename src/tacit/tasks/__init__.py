@@ -41,8 +41,8 @@ BENCHMARKS: dict[str, str] = {
 }
 """Where each benchmark is; imported when first used."""
 GENERATED: dict[str, str] = {
-    "arithmetic": "tacit.tasks.arithmetic:load",
-    "arithmetic_notes": "tacit.tasks.arithmetic:load_notes",
+    "arithmetic": "tacit.benchmarks.arithmetic:load",
+    "arithmetic_notes": "tacit.benchmarks.arithmetic:load_notes",
     "clues": "tacit.benchmarks.clues:load",
 }
 """Tasks made by a rule: a function that takes `split`, `count` and options of its own."""

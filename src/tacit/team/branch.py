@@ -21,13 +21,13 @@ class Branch:
     """Generated tokens and seconds on the longest chain of calls that led here."""
     path_seconds: float = 0.0
     spoke: bool = False
-    """True if an agent has spoken on the way here."""
+    """True if an agent has spoken before this point."""
     asked: dict[str, int] = field(default_factory=dict)
     splits: int = 0
     tool_calls: Counter[str] = field(default_factory=Counter)
-    """Tools called by each agent on the way here; those of other branches count once joined."""
+    """Tools called by each agent so far; those of other branches count once they are joined."""
     answers: dict[str, Message] = field(default_factory=dict)
-    """The last answer that each agent gave on the way here."""
+    """The last answer of each agent so far."""
 
     def number(self, agent: str) -> str:
         """The number of this agent's next call: `2`, or `1.3.2` in a branch."""
@@ -61,4 +61,4 @@ class Branch:
 
 
 BRANCH: ContextVar[Branch] = ContextVar("branch")
-"""Where the running task is: every call is made on a branch."""
+"""The branch of the current asyncio task; its calls are recorded there."""

@@ -13,7 +13,7 @@ from functools import cache
 
 from tacit.engine.base import SILENCE_MARKER
 from tacit.registry import check_name
-from tacit.types import ChatMessage, Message
+from tacit.types import ChatMessage, Message, Prompt
 
 Context = Mapping[str, Sequence[Message]]
 
@@ -188,7 +188,7 @@ def build(
     form: str = "tagged",
     system: str | None = None,
     may_be_silent: bool = False,
-) -> tuple[ChatMessage, ...]:
+) -> Prompt:
     """The chat messages of one call. `system` replaces the part's own text."""
     parts, user = FORMS[form]
     check_name("part", part, parts)
@@ -202,7 +202,7 @@ def build(
     return tell_of_silence(messages) if may_be_silent else messages
 
 
-def tell_of_silence(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+def tell_of_silence(messages: Prompt) -> Prompt:
     """Append to the system text how to be silent."""
     if messages and messages[0].role == "system":
         told = f"{messages[0].content} {SILENCE_SENTENCE}".strip()

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.config import Cut, TeamConfig
 from tacit.engine.base import Engine
-from tacit.errors import ConfigError, TacitError, TopologyError
+from tacit.errors import ConfigError, TacitError, TopologyError, first_error
 from tacit.registry import did_you_mean, lookup
 from tacit.team.prompts import FORMS
 from tacit.team.setting import Agent, Setting
@@ -44,11 +44,11 @@ class Topology:
     """None: any, as the config names them."""
     summary: str = ""
     check: Callable[[TeamConfig], None] = lambda config: None
-    """Raises a ConfigError for mistakes that only this topology can know of."""
+    """Raises a ConfigError for mistakes that only this topology can detect."""
     repeats: Callable[[TeamConfig], bool] = lambda config: False
     """True if an agent that may be silent is asked several times in an episode."""
     finds_needed: bool = False
-    """It says in `team.needed` who has something to tell, even if the task does not."""
+    """True if it sets `team.needed` itself, even if the task does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Roster:
     without: frozenset[Cut] = frozenset()
     stop: str | None = None
     elsewhere: Callable[..., Awaitable[Episode]] | None = None
-    """Given this roster and a job, has the episode played and graded by another process."""
+    """Called with this roster and a job if another process plays and grades the episodes."""
 
     def seat(
         self, task: Task, setting: Setting, on_call: Callable[[Call], None] | None = None
@@ -82,12 +82,11 @@ class Roster:
         return answer
 
 
-def _located(error: Exception) -> TacitError:
+def _located(raised: Exception) -> TacitError:
     """A TopologyError that names the topology's line, or the TacitError inside a group."""
-    frames = extract_tb(error.__traceback__)
+    frames = extract_tb(raised.__traceback__)
     place = frames[min(1, len(frames) - 1)]  # the first is `Roster.play`
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
+    error = first_error(raised)
     if isinstance(error, TacitError):
         return error
     where = f"{Path(place.filename).name}, line {place.lineno}: {type(error).__name__}"
@@ -107,7 +106,7 @@ def find_topology(name: str) -> Topology:
 
 
 def check_team(config: TeamConfig, place: str = "team") -> Topology:
-    """Check a team's config as far as that needs no model; returns its topology."""
+    """Check what can be checked of a team's config without a model; returns its topology."""
     topology = find_topology(config.topology)
     _check_roles(config, topology, place)
     _check_options(config, topology, place)
@@ -229,7 +228,7 @@ def helper_roles(team: TeamConfig) -> frozenset[str]:
 
 
 def _own_part(role: str, team: TeamConfig) -> str:
-    """The part of a role that the topology does not know: a helper if it may be silent."""
+    """The part of a role that the topology does not name: a helper's if it may be silent."""
     if role in FORMS[team.prompts][0]:
         return role
     return "hinter" if team.agents[role].silent else "solver"

@@ -1,4 +1,4 @@
-"""An agent at work: builds its prompt, calls its model and tools, and says what came of it."""
+"""One agent in one episode: builds its prompts, calls its model and tools, records the calls."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ from tacit.team.branch import BRANCH
 from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
 from tacit.team.setting import Agent, Answering
 from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation, shown
-from tacit.types import Call, ChatMessage, Choice, Message, Stop, ToolSpec
+from tacit.types import Call, ChatMessage, Choice, Ids, Message, Prompt, Stop, ToolSpec
 
 if TYPE_CHECKING:
     from tacit.team.team import Team
@@ -32,9 +32,22 @@ LONG = 20_000
 """Prompts of this many characters are tokenised in a thread, so as not to block the event loop."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """One message that an agent is asked for; it takes several calls if the agent uses tools."""
+
+    number: str
+    """Of its first call; part of the seed."""
+    part: str
+    round: int = 0
+    may_be_silent: bool
+    answering: Answering
+    heard_as: Callable[[str], str] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An agent at work in one episode."""
+    """One agent in one episode."""
 
     agent: Agent
     team: "Team"
@@ -72,45 +85,39 @@ class Seat:
         allowed = silent and agent.may_be_silent
         part = part or agent.part
         number = BRANCH.get().number(agent.name)
-        unasked = self._left_out(round) or self.team.over
-        if unasked and (instead := self._instead(part, final)):
+        if (self._left_out(round) or self.team.over) and (instead := self._instead(part, final)):
             return instead
-        prompt = partial(
-            build,
-            part,
-            agent=agent.name,
-            instruction=self.team.task.instruction if instruction is None else instruction,
-            form=agent.form,
-            system=agent.config.system,
-            may_be_silent=allowed,
-        )
+        prompt = self._prompt(part, instruction, may_be_silent=allowed)
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         shown = quoted.pop("view", None)
-        searched = "lookup" in agent.config.tools  # ours, not another that is called so
-        view = SEARCHED if self.view and searched else self.view
-        private = {"view": shown or _messages(view or None)}
+        private = {"view": shown or _messages(SEARCHED if self._searches else self.view or None)}
         messages = prompt(question, quoted | private)
         answers = final or part not in HELPING_PARTS
         if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
             return self._instead(part, final) or Message(agent.name, silent=True)
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
-        if view == SEARCHED and not tools and not shown:
+        if self._searches and not tools and not shown:
             private = {"view": _messages(f"{SEARCHED}\n{OUT_OF_CALLS}")}
             messages = prompt(question, quoted | private)
-        asked = _at_most(most, setting.answering if final else Answering())
+        turn = _Turn(
+            number=number,
+            part=part,
+            round=round,
+            may_be_silent=allowed,
+            answering=_at_most(most, setting.answering if final else Answering()),
+            heard_as=heard_as,
+        )
         try:
-            said = await self._say(
-                messages, number, asked, part, round, tools, allowed=allowed, heard_as=heard_as
-            )
+            said = await self._say(turn, messages, tools)
         except PromptTooLong as error:
-            asked_alone = partial(prompt, self.team.task.question)
-            raise self._blame(error, messages, asked_alone(private), asked_alone({})) from None
+            bare = [prompt(self.team.task.question, shorter) for shorter in (private, {})]
+            raise self._blame(error, messages, *bare) from None
         if part not in HELPING_PARTS:
             BRANCH.get().answers[agent.name] = said
         return said
 
     async def reply(
-        self, messages: tuple[ChatMessage, ...], *, number: str, max_tokens: int | None = None
+        self, messages: Prompt, *, number: str, max_tokens: int | None = None
     ) -> Message:
         """Make one call with a prompt written elsewhere; `number` is unique among the agent's.
 
@@ -121,14 +128,14 @@ class Seat:
             return Message(agent.name, silent=True)
         if agent.may_be_silent:
             messages = tell_of_silence(messages)
-        allowed, guard = agent.may_be_silent, self.team.setting.guard
-        must = not allowed
+        guard, must = self.team.setting.guard, not agent.may_be_silent
         most = guard.most_tokens(self, messages, answers=must, final=must, foreign=True)
         if not most:
             return Message(agent.name, silent=True)
-        asked = _at_most(most, Answering(max_tokens=max_tokens))
+        answering = _at_most(most, Answering(max_tokens=max_tokens))
+        turn = _Turn(number=number, part=agent.part, may_be_silent=not must, answering=answering)
         try:
-            return await self._say(messages, number, asked, agent.part, 0, {}, allowed=allowed)
+            return await self._say(turn, messages, {})
         except PromptTooLong as error:
             told = [message for message in messages if message.role == "system"]
             alone = (*told, ChatMessage("user", self.team.task.question))
@@ -141,21 +148,21 @@ class Seat:
         )
 
     def _instead(self, part: str, final: bool) -> Message | None:
-        """What stands in the place of a message that is left out; None if it must be asked for.
+        """The message to use for one that is left out; None if the agent must be asked after all.
 
-        A helper is silent. Of an agent that answers, its last answer stands; without one it is
-        silent too, unless the whole team's answer is asked of it, or the others' answers agree.
+        A helper is silent. An answering agent repeats its last answer; without one it is silent
+        too, unless its message is the team's final answer, or all other answers agree.
         """
         answers = BRANCH.get().answers
         answer = answers.get(self.agent.name)
         if part not in HELPING_PARTS and not answer and self.team.over:
-            answer = next(iter(answers.values()))  # which is everybody's
+            answer = next(iter(answers.values()))  # the same for all
         if part not in HELPING_PARTS and (answer or final):
             return answer
         return Message(self.agent.name, silent=True)
 
     def _read(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages without those that are kept from this agent."""
+        """The messages without those that this agent may not read."""
         kept = {cut.agent for cut in self.team.without if cut.reader and self._is(cut.reader)}
         if not kept:
             return messages
@@ -166,23 +173,12 @@ class Seat:
         """True for the name of this agent or of its role."""
         return name in (None, self.agent.name, self.agent.role)
 
-    async def _say(
-        self,
-        messages: tuple[ChatMessage, ...],
-        number: str,
-        asked: Answering,
-        part: str,
-        round: int,
-        tools: Mapping[str, Tool],
-        *,
-        allowed: bool,
-        heard_as: Callable[[str], str] | None = None,
-    ) -> Message:
+    async def _say(self, turn: _Turn, messages: Prompt, tools: Mapping[str, Tool]) -> Message:
         """One message: a call of the model, and one more after each call of tools.
 
         Only in the first may the agent choose to be silent. The last one's text is the message.
         """
-        agent, setting = self.agent, self.team.setting
+        agent, setting, asked = self.agent, self.team.setting, turn.answering
         draw = setting.sample if setting.draw is None else setting.draw
         seed = partial(derive_seed, setting.seed, setting.step, self.team.task.id, draw, agent.name)
         specs = tuple(tool.spec for tool in tools.values())
@@ -190,24 +186,43 @@ class Seat:
             messages=messages,
             prompt_ids=await _encoded(agent, messages, specs),
             sampling=self._sampling(asked),
-            seed=seed(number),
-            silence=self._rule() if allowed else None,
-            on_text=None if allowed or tools else asked.on_text,
+            seed=seed(turn.number),
+            silence=self._rule() if turn.may_be_silent else None,
+            on_text=None if turn.may_be_silent or tools else asked.on_text,
             tools=specs,
         )
         before: Call | None = None
         for again in itertools.count(1):
-            before, message = await self._call(request, part, round, before, allowed, heard_as)
+            before, message = await self._call(turn, request, before)
             if not before.tool_calls:
                 return message
             request = replace(
                 await self._go_on(request, before, tools),
-                seed=seed(f"{number}+{again}"),
+                seed=seed(f"{turn.number}+{again}"),
                 silence=None,
             )
             if not request.may_call:
-                request = replace(request, on_text=None if allowed else asked.on_text)
+                request = replace(request, on_text=None if turn.may_be_silent else asked.on_text)
         raise AssertionError("calls are bounded")
+
+    def _prompt(
+        self, part: str, instruction: str | None, *, may_be_silent: bool
+    ) -> Callable[..., Prompt]:
+        """Builds this agent's prompts from a question and what is quoted beside it."""
+        return partial(
+            build,
+            part,
+            agent=self.agent.name,
+            instruction=self.team.task.instruction if instruction is None else instruction,
+            form=self.agent.form,
+            system=self.agent.config.system,
+            may_be_silent=may_be_silent,
+        )
+
+    @property
+    def _searches(self) -> bool:
+        """True if the agent searches its view with our `lookup`, not another tool of that name."""
+        return bool(self.view) and "lookup" in self.agent.config.tools
 
     @property
     def _calls_left(self) -> int:
@@ -215,7 +230,7 @@ class Seat:
         return 0 if left and self.team.setting.guard.withholds_tools(self.name) else left
 
     async def _go_on(self, request: Request, call: Call, tools: Mapping[str, Tool]) -> Request:
-        """Run the tools that a call asks for, and append what they say to its ids."""
+        """Run the tools that a call asks for, and append their results to the request."""
         agent, branch, box = self.agent, BRANCH.get(), self.agent.toolbox
         assert box is not None
         task, timeout = shown(self.team.task), agent.config.tool_timeout
@@ -248,17 +263,17 @@ class Seat:
     def _blame(
         self,
         error: PromptTooLong,
-        messages: tuple[ChatMessage, ...],
-        alone: tuple[ChatMessage, ...],
-        bare: tuple[ChatMessage, ...],
+        messages: Prompt,
+        alone: Prompt,
+        bare: Prompt,
     ) -> PromptTooLong:
-        """The error that says what made a prompt too long: question, view, or what the team said.
+        """The error that names what made a prompt too long: the question, the view, or the talk.
 
         `alone` is the prompt with only the task's question and the agent's view, `bare` that
         without the view. A shorter prompt is taken to fit if the limit is not known.
         """
 
-        def fits(shorter: tuple[ChatMessage, ...], than: tuple[ChatMessage, ...]) -> bool:
+        def fits(shorter: Prompt, than: Prompt) -> bool:
             if error.limit is None:
                 return shorter != than
             return len(self.agent.engine.encode(shorter)) <= error.limit
@@ -298,23 +313,17 @@ class Seat:
         )
 
     async def _call(
-        self,
-        request: Request,
-        part: str,
-        round: int,
-        before: Call | None,
-        allowed: bool,
-        heard_as: Callable[[str], str] | None,
+        self, turn: _Turn, request: Request, before: Call | None
     ) -> tuple[Call, Message]:
-        """One call of the model. `before`: the same message's call before it, if tools were run."""
+        """One call of the model. `before`: the turn's previous call, if tools were run."""
         done, seconds = await self.team.generate(self.agent, request)
         branch = BRANCH.get()
         branch.path_tokens += done.usage.generated
         branch.path_seconds += seconds
         # A server may cut a character in two, and half of it can be neither stored nor sent on.
         text = done.text.encode(errors="replace").decode()
-        silent, said = _heard(request.silence, done, text, allowed)
-        heard = heard_as(said) if heard_as and said is not None else None
+        silent, said = _heard(request.silence, done, text, turn.may_be_silent)
+        heard = turn.heard_as(said) if turn.heard_as and said is not None else None
         call = Call(
             agent=self.agent.name,
             model=self.agent.engine.model,
@@ -333,8 +342,8 @@ class Seat:
             heard=heard,
             choice=request.silence.choice if request.silence else Choice.FREE,
             silence_logprob=done.silence_logprob,
-            part=part,
-            round=round,
+            part=turn.part,
+            round=turn.round,
             seconds=seconds,
             path_tokens=branch.path_tokens,
             served=done.model,
@@ -361,11 +370,11 @@ def _observed(request: Request, done: Completion, before: Call | None) -> int:
 def _heard(
     rule: SilenceRule | None, done: Completion, text: str, allowed: bool
 ) -> tuple[bool, str | None]:
-    """Whether a message is silence, and the text that other agents see; None is nothing.
+    """Whether a message is silence, and the text that other agents see, if any.
 
     If ids are known they alone decide: the marker's ids, then an end. The marker spelled in other
-    tokens is not counted in π(silence), so it counts as speech; but no agent is shown a marker,
-    alone or at the end of a message.
+    tokens is not part of π(silence), so it counts as speech; but other agents are never shown a
+    marker, alone or at the end of a message.
     """
     if not allowed:
         return False, text
@@ -393,11 +402,9 @@ def _messages(said: Said) -> Sequence[Message]:
             return said
 
 
-async def _encoded(
-    agent: Agent, messages: tuple[ChatMessage, ...], tools: tuple[ToolSpec, ...]
-) -> tuple[int, ...]:
+async def _encoded(agent: Agent, messages: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
     """The prompt's ids, if there are no more than the agent may read."""
-    encode = partial(agent.engine.encode, messages, *([tools] if tools else []))
+    encode = partial(agent.engine.encode, messages, tools)
     if sum(len(message.content) for message in messages) < LONG:
         prompt_ids = encode()
     else:
@@ -406,7 +413,7 @@ async def _encoded(
     return prompt_ids
 
 
-def _check_length(agent: Agent, prompt_ids: tuple[int, ...]) -> None:
+def _check_length(agent: Agent, prompt_ids: Ids) -> None:
     limit = agent.config.max_input_tokens
     if limit is not None and len(prompt_ids) > limit:
         size = f"a prompt of {len(prompt_ids)} tokens"

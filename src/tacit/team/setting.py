@@ -1,4 +1,4 @@
-"""What an episode is played with: its agents as configured, and how they sample and choose."""
+"""The settings of one episode: its agents as configured, and how they sample and choose."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tacit.config import AgentConfig, Cut
 from tacit.engine.base import Engine
 from tacit.team.tools import Toolbox
-from tacit.types import Call, ChatMessage, Choice
+from tacit.types import Call, Choice, Prompt
 
 if TYPE_CHECKING:
     from tacit.team.seat import Seat
@@ -31,7 +31,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """A client's wishes for the call that gives the answer; None is as configured."""
+    """What a client asks of the call that gives the answer; None keeps what is configured."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -41,19 +41,16 @@ class Answering:
     """Called with the pieces of the answer as they are generated."""
 
 
-Prompt = tuple[ChatMessage, ...]
-
-
 class Guard:
-    """Says who may speak and how long. This one lets everybody; a server's budget is stricter."""
+    """Decides who may speak and for how long. By default everybody; servers enforce budgets."""
 
     def most_tokens(
         self, seat: "Seat", prompt: Prompt, *, answers: bool, final: bool, foreign: bool = False
     ) -> int:
-        """The longest next message; 0: the agent is not asked, and its last answer stands.
+        """Token limit of the next message; at 0 the agent is not asked and its last answer used.
 
-        `answers`: it may become the team's answer. `foreign`: its prompt was written elsewhere, so
-        that no earlier answer can stand for it.
+        `answers`: the message may become the team's answer. `foreign`: its prompt was written
+        elsewhere, so no earlier answer can replace it.
         """
         return seat.agent.config.max_tokens
 
@@ -79,8 +76,8 @@ class Setting:
     """Role or agent → how its choice to speak is made; default free."""
     floor: float = 0.0
     without: frozenset[Cut] = frozenset()
-    """Messages to do without, besides those that the team always does without."""
+    """Messages to leave out, besides those in the team's own config."""
     recorded: tuple[Call, ...] = ()
-    """An earlier play's calls: whoever is asked the same again gives the same reply, at no cost."""
+    """Calls of an earlier play: an agent given the same prompt repeats its reply, at no cost."""
     answering: Answering = Answering()
     guard: Guard = FREE

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 from tacit.config import Cut
 from tacit.engine.base import Completion, Request
-from tacit.errors import Overflow
+from tacit.errors import Overflow, first_error
 from tacit.grading import read_answer
 from tacit.team.branch import BRANCH, Branch
 from tacit.team.seat import Seat
 from tacit.team.setting import Agent, Setting
-from tacit.types import Call, ChatMessage, Message, Task
+from tacit.types import Call, Message, Prompt, Task
 
 
 class Team:
@@ -42,7 +42,7 @@ class Team:
         BRANCH.set(self.whole)
         self._on_call = on_call
         self.needed: dict[str, bool] = dict(task.data.get("speak", {}))
-        """Who knows what the others lack; a topology that finds out may add to it."""
+        """Agent → whether it holds information that others need; a topology may add to it."""
         self.seats = [Seat(agent, self) for agent in agents]
 
     def __getattr__(self, role: str) -> Seat:
@@ -59,7 +59,7 @@ class Team:
 
     @property
     def heard(self) -> list[Call]:
-        """The calls that whoever speaks now comes after: its branch's, and all joined ones."""
+        """The calls made before this point: the current branch's and all joined ones."""
         here = BRANCH.get()
         return self.whole.calls + (here.calls if here is not self.whole else [])
 
@@ -82,7 +82,7 @@ class Team:
                     for branch, ask in zip(branches, asks, strict=True)
                 ]
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
         finally:
             here.join(branches)
             for ask in asks:
@@ -108,13 +108,13 @@ class Team:
 
     @property
     def over(self) -> bool:
-        """True if the talk has come to its end: the agents that answered agree."""
+        """True if `stop` ends the talk here: all agents that have answered agree."""
         answers = BRANCH.get().answers.values() if self._stop == "agreed" else ()
         read = [read_answer(self.task, answer.text) for answer in answers]
         return len(read) > 1 and bool(read[0]) and len(set(read)) == 1
 
     async def generate(self, agent: Agent, request: Request) -> tuple[Completion, float]:
-        """What the agent's engine says and after how many seconds, or what was recorded of it."""
+        """The engine's completion and how many seconds it took, or the recorded ones."""
         if known := self._recorded.take(agent.name, request.messages):
             return known
         started = time.perf_counter()
@@ -130,17 +130,15 @@ class Team:
 
 
 class Recorded:
-    """The calls of an earlier play, each to be taken once, by agent and prompt."""
+    """The calls of an earlier play by agent and prompt; each is used once."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls: dict[tuple[str, tuple[ChatMessage, ...]], list[Call]] = {}
+        self._calls: dict[tuple[str, Prompt], list[Call]] = {}
         for call in reversed(calls):
             self._calls.setdefault((call.agent, call.messages), []).append(call)
 
-    def take(
-        self, agent: str, messages: tuple[ChatMessage, ...]
-    ) -> tuple[Completion, float] | None:
-        """What the agent said to this prompt and after how many seconds, or None."""
+    def take(self, agent: str, messages: Prompt) -> tuple[Completion, float] | None:
+        """The recorded completion for this prompt and its seconds, or None."""
         if not (left := self._calls.get((agent, messages))):
             return None
         call = left.pop()
@@ -159,9 +157,3 @@ class Recorded:
             tool_calls=call.tool_calls,
         )
         return done, call.seconds
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first plain error of a group."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -9,6 +9,7 @@ writes a call (`engine.tool_syntax`), and the conversation around it (`Seat`).
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,32 +29,33 @@ TOOLS: Mapping[str, str] = {
     "run_tests": "tacit.tools.run_tests:run_tests",
     "lookup": "tacit.tools.lookup:lookup",
 }
-"""What comes with Tacit, imported when an agent has it."""
+"""The shipped tools, imported when an agent has them."""
 MCP = "tacit.tools.mcp:open_tools"
 """Opens the tools of an MCP server: `mcp/SERVER`, or one of them, `mcp/SERVER/TOOL`."""
 FUNCTION = "tacit.tools.function:tool_of"
 """Makes a tool of a function."""
 OUT_OF_CALLS = "(You have no tool calls left. Answer now.)"
 SEARCHED = "(documents that only the tool `lookup` shows you)"
-"""Stands in the prompt for a view that its agent can search."""
+"""Shown in the prompt instead of a view that the agent can search."""
 SHOWN = ("visible", "prompt", "entry_point")
-"""What tools are given of a task's data: as much as it takes to run its visible tests."""
+"""The parts of a task's data that tools are given: what it takes to run its visible tests."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """Who calls: a tool may see what its caller sees, and no other agent's view."""
+    """What a tool knows of its caller: what that agent sees, and no other agent's view."""
 
     task: Task
     """Its id, question, instruction and visible tests; no reference and no views."""
     agent: str
     view: str = ""
     timeout: float = 20.0
-    """Seconds after which nobody waits for the tool any more."""
+    """Seconds after which the call is given up."""
 
 
 def shown(task: Task) -> Task:
-    """What tools are given of a task. A level such as `needed` would tell who should speak."""
+    """The task as tools see it. A level such as `needed` would give away who should speak."""
     data = {name: task.data[name] for name in SHOWN if name in task.data}
     return replace(task, answer="", level="", subject="", views={}, data=data)
 
@@ -64,7 +66,7 @@ class Tool:
     call: Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
     """Given the arguments, which it checks itself; what it raises is told to the model."""
     keeps_time: bool = False
-    """True if it ends within the context's timeout by itself, apart from waiting for its turn."""
+    """True if it keeps to the context's timeout by itself, not counting the wait for its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Toolbox:
     async def observe(
         self, tools: Mapping[str, Tool], call: ToolCall, context: ToolContext
     ) -> ChatMessage:
-        """Run one call; errors, crashes and endless tools are observations too."""
+        """Run one call; errors, crashes and timeouts are results too."""
         try:
             said = readable(await self._run(tools, call, context))
         except TacitError:
@@ -123,7 +125,7 @@ class Toolbox:
 
 
 def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: str) -> Toolbox:
-    """An agent's toolbox; a ConfigError for names that mean nothing."""
+    """An agent's toolbox; a ConfigError for unknown names."""
     for name in config.tools:
         try:
             if name.startswith("mcp/"):
@@ -137,7 +139,7 @@ def open_toolbox(config: AgentConfig, servers: Mapping[str, McpConfig], place: s
 
 @cache
 def find_tool(name: str) -> Tool:
-    """A tool of ours by its name, or `module:name` of a `Tool` or a function."""
+    """A shipped tool by its name, or `module:name` of a `Tool` or a function."""
     check_name("tool", name, TOOLS, outside=True)
     found = lookup("tool", TOOLS.get(name, name), {})
     if isinstance(found, Tool):
@@ -149,7 +151,7 @@ def find_tool(name: str) -> Tool:
 
 
 def observation(call: ToolCall, said: str) -> ChatMessage:
-    """What a tool said, as quoted data in the caller's prompt."""
+    """A tool's result, as quoted data in the caller's prompt."""
     return ChatMessage("tool", escaped(said), (call,))
 
 
@@ -159,27 +161,27 @@ def readable(said: Any) -> str:
         said = said.decode(errors="replace")
     elif said is not None and not isinstance(said, str):
         said = json.dumps(said, ensure_ascii=False, default=str)
-    return said or "(no output)"
+    return str.__str__(said or "(no output)")  # not of a class of its own
 
 
 def clipped(text: str, longest: int) -> str:
-    """The beginning and the end of a long text, without control characters and halves of others."""
+    """The beginning and the end of a long text, without control and broken characters."""
     if len(text) > longest:
         head, tail = longest * 2 // 3, longest // 3
         left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
         text = f"{text[:head]}{left_out}{text[len(text) - tail :]}"
     text = text.encode(errors="replace").decode()
-    return "".join(c if c >= " " or c in "\n\t" else "\ufffd" for c in text if c != "\r")
+    return _CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 
 def words(error: BaseException) -> str:
-    """An error in a line, for a model that may mend its call."""
+    """An error in one line, for a model that may correct its call."""
     if isinstance(error, ValidationError):
         wrong = error.errors(include_url=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong)
     try:
         said = str(error)
-    except Exception:  # code from outside, too
+    except BaseException:  # code from outside, too
         said = ""
     named = "" if said and type(error) is ValueError else type(error).__name__
     return ": ".join(filter(None, (named, said)))

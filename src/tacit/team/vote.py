@@ -8,10 +8,12 @@ from tacit.types import Message, Task
 
 
 def majority(task: Task, messages: Sequence[Message]) -> Message:
-    """The first message with the most common answer. Messages without an answer have no vote."""
-    answers = [read_answer(task, message.text) for message in messages]
-    votes = Counter(answer for answer in answers if answer)
-    if not votes:
-        return messages[0]
-    most = max(votes.values())
-    return next(m for m, a in zip(messages, answers, strict=True) if votes.get(a) == most)
+    """The first message with the most common answer."""
+    return messages[most_common(task, [message.text for message in messages])]
+
+
+def most_common(task: Task, texts: Sequence[str]) -> int:
+    """Index of the first text with the most common answer. Texts without an answer have no vote."""
+    answers = [read_answer(task, text) for text in texts]
+    votes = Counter(filter(None, answers))
+    return max(range(len(answers)), key=lambda i: (votes[answers[i]], -i))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.errors import ConfigError
-from tacit.team.tools import Tool, ToolContext, words
+from tacit.team.tools import Tool, ToolContext, readable, words
 from tacit.types import ToolSpec
 
 
@@ -70,14 +70,18 @@ def _parameters(function: Callable[..., Any]) -> tuple[type[BaseModel], list[str
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run outside code in a daemon thread: what hangs there ends with this process."""
+    """Run outside code in a daemon thread: what hangs there ends with this process.
+
+    Its result is made text there too, since turning an object into text is outside code as well.
+    """
     done: Future[Any] = Future()
     done.set_running_or_notify_cancel()  # who waits for it may go, and it goes on
 
     def run() -> None:
         try:
             result = work()
-            done.set_result(asyncio.run(result) if inspect.iscoroutine(result) else result)
+            result = asyncio.run(result) if inspect.iscoroutine(result) else result
+            done.set_result(readable(result))
         except BaseException as raised:  # SystemExit and our own errors are the tool's too
             done.set_exception(ValueError(words(raised)))
 

@@ -7,6 +7,8 @@ a server that died or hangs among them, are observations; the next call connects
 
 import asyncio
 import contextlib
+import json
+import logging
 import os
 import re
 import tempfile
@@ -15,16 +17,22 @@ from functools import partial
 from typing import Any, TextIO
 from weakref import WeakKeyDictionary
 
+from pydantic import ValidationError
+
 from tacit.config import McpConfig
 from tacit.errors import ConfigError
 from tacit.registry import check_name
-from tacit.team.tools import Tool, ToolContext, clipped, readable
+from tacit.team.tools import Tool, ToolContext, clipped, readable, words
 from tacit.types import ToolSpec
 
 MOST_PAGES = 100
 """Of a list of tools: a server that never ends one is cut off."""
 DESCRIBED = 2000
 """Most characters of a tool's description, which is in every prompt."""
+MOST_SAID = 500
+"""Of why a server cannot be used."""
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+"""Else the SDK prints a traceback for every line of a program's that is no message."""
 
 
 async def open_tools(name: str, config: McpConfig, only: Sequence[str] = ()) -> list[Tool]:
@@ -84,8 +92,10 @@ class Server:
         return self._offered
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        # Half a character cannot be sent, and would close the connection for all agents.
+        sent = json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace")
         async with self._client() as client:
-            result = await client.call_tool(tool, dict(arguments))
+            result = await client.call_tool(tool, json.loads(sent))
         text = "\n".join(map(_text, result.content)) or readable(result.structured_content)
         return f"Error: {text}" if result.is_error else text
 
@@ -122,8 +132,8 @@ class Server:
         """A call that takes too long is cancelled. The program may be stuck in it for good."""
         from mcp import MCPError
 
-        if isinstance(error, MCPError):
-            return bool(error.code == -32000)  # CONNECTION_CLOSED
+        if isinstance(error, MCPError):  # closed, or a session that its server forgot
+            return error.code in ((-32000, -32600) if self._config.url else (-32000,))
         return not (isinstance(error, asyncio.CancelledError) and self._config.url)
 
     async def _keep(self, connection: Connection) -> None:
@@ -166,7 +176,12 @@ class Server:
                     if unset := [name for name in config.env if name not in os.environ]:
                         raise ConfigError(f"its `env` names {', '.join(unset)}: set it")
                     passed = {name: os.environ[name] for name in config.env}
-                    started = StdioServerParameters(command=program, args=arguments, env=passed)
+                    started = StdioServerParameters(
+                        command=program,
+                        args=arguments,
+                        env=passed,
+                        encoding_error_handler="replace",
+                    )
                     transport = stdio_client(started, errlog=errors)
                 try:
                     client = await stack.enter_async_context(Client(transport, cache=None))
@@ -205,11 +220,12 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return str(error) or type(error).__name__
+    said = words(error) if isinstance(error, ValidationError) else str(error)
+    return clipped(" ".join(said.split()), MOST_SAID) or type(error).__name__
 
 
 def _last_line(errors: TextIO) -> str:
     """What a program last wrote to standard error."""
-    errors.seek(0)
-    lines = errors.read()[-2000:].strip().splitlines()
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - MOST_SAID))
+    lines = errors.read().strip().splitlines()
     return f" ({lines[-1]})" if lines else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from tacit.cli.tables import Grid
+from tacit.cli.terminal import Grid
 from tacit.traffic.exchange import Example
 from tacit.traffic.findings import amount, percent
 from tacit.traffic.prompt_pieces import PARTS

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from tacit.benchmarks import arithmetic
+from tacit.benchmarks.arithmetic import Problem, Step
 from tacit.errors import ConfigError
-from tacit.tasks import arithmetic
-from tacit.tasks.arithmetic import Problem, Step
 
 
 def test_a_problem_is_worked_from_left_to_right() -> None:

@@ -35,7 +35,7 @@ FLOAT32_GAP, HALF_GAP = 1e-3, 5e-2
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class OpenModel:
     """One local model, as the engines use it."""
 
     loaded: LoadedModel
@@ -62,77 +62,77 @@ class Patient:
 
 
 @asynccontextmanager
-async def admit(name: str, model: ModelConfig) -> AsyncIterator[Patient]:
+async def open_model(name: str, model: ModelConfig) -> AsyncIterator[OpenModel]:
     loaded = load_model(model.path, name=name, device=model.device, dtype=model.dtype)
     engine = LocalEngine(loaded, rows=model.rows, context=model.context)
     try:
-        yield Patient(loaded, engine, chat_of(loaded))
+        yield OpenModel(loaded, engine, chat_of(loaded))
     finally:
         await engine.close()
 
 
-async def _round_trip(patient: Patient) -> str:
+async def _round_trip(model: OpenModel) -> str:
     for text in SAMPLES:
-        ids = patient.loaded.tokenizer.encode(text, add_special_tokens=False)
-        if (back := patient.chat.decode(ids)) != text:
+        ids = model.loaded.tokenizer.encode(text, add_special_tokens=False)
+        if (back := model.chat.decode(ids)) != text:
             wrong = f"{text!r} comes back as {back!r}, so what agents pass on changes"
             raise Unfit(wrong, "use the tokenizer that came with the model", "warn")
     return f"{len(SAMPLES)} texts come back as they were"
 
 
-async def _stops(patient: Patient) -> str:
-    done = await patient.say(seed=0, temperature=0.0)
-    if (done.ids[-1] in patient.chat.eos_ids) != (done.stop is Stop.EOS):
+async def _stops(model: OpenModel) -> str:
+    done = await model.say(seed=0, temperature=0.0)
+    if (done.ids[-1] in model.chat.eos_ids) != (done.stop is Stop.EOS):
         raise Unfit(f"a completion stopped at {done.stop} unlike its last token", "report a bug")
     stop = "with its end" if done.stop is Stop.EOS else "at the token limit"
     return f"a greedy answer of {len(done.ids)} tokens ended {stop}"
 
 
-async def _choice(patient: Patient) -> str:
+async def _choice(model: OpenModel) -> str:
     """What a helper that may be silent would say, and the probability of silence."""
-    done = await patient.say(0, 0.0, silence=True, messages=HINTING)
-    said = " ".join(map(patient.chat.token, done.ids[:8])) + (" …" if len(done.ids) > 8 else "")
+    done = await model.say(0, 0.0, silence=True, messages=HINTING)
+    said = " ".join(map(model.chat.token, done.ids[:8])) + (" …" if len(done.ids) > 8 else "")
     return (
         f"untrained, π(silence) is {exp(done.silence_logprob or 0.0):.2g}; greedily it says {said}"
     )
 
 
-async def _agreement(patient: Patient) -> str:
-    said = [await patient.say(seed, 1.0, silence=True) for seed in range(3)]
-    prompt, ends = patient.engine.encode(QUESTION), sorted(patient.chat.eos_ids)
-    silences = spelled(patient.engine.silence_ids(), ends)
+async def _agreement(model: OpenModel) -> str:
+    said = [await model.say(seed, 1.0, silence=True) for seed in range(3)]
+    prompt, ends = model.engine.encode(QUESTION), sorted(model.chat.eos_ids)
+    silences = spelled(model.engine.silence_ids(), ends)
     with torch.no_grad():
         outputs = [*(one.ids for one in said), *silences]
-        scores = score(patient.loaded.module, [(prompt, ids) for ids in outputs])
+        scores = score(model.loaded.module, [(prompt, ids) for ids in outputs])
     logprobs_BT = scores.logprobs_BT.float().cpu()
     marker_M = any_end(logprobs_BT[len(said) :, : len(silences[0])], len(ends))[0]
     log_p = float(marker_M.sum())
     gaps = [abs((one.silence_logprob or 0.0) - log_p) / len(marker_M) for one in said]
     for one, row in zip(said, logprobs_BT.tolist(), strict=False):
         gaps += [abs(a - b) for a, b in zip(one.logprobs, row, strict=False)]
-    limit = FLOAT32_GAP if patient.loaded.module.dtype == torch.float32 else HALF_GAP
+    limit = FLOAT32_GAP if model.loaded.module.dtype == torch.float32 else HALF_GAP
     if not max(gaps) < limit:
         wrong = f"sampling and a fresh pass differ by up to {max(gaps):.2g} (limit {limit:g})"
         raise Unfit(wrong, "set `dtype: float32`, or use another torch version")
     return f"sampling and a fresh pass agree to {max(gaps):.1g}"
 
 
-async def _seeds(patient: Patient) -> str:
-    first = await asyncio.gather(*(patient.say(seed, 1.0) for seed in range(4)))
-    again = [await patient.say(seed, 1.0) for seed in range(4)]
+async def _seeds(model: OpenModel) -> str:
+    first = await asyncio.gather(*(model.say(seed, 1.0) for seed in range(4)))
+    again = [await model.say(seed, 1.0) for seed in range(4)]
     if [one.ids for one in first] != [one.ids for one in again]:
         raise Unfit("equal seeds gave different tokens", "set `rows: 1` for this model")
     return "equal seeds give equal tokens, alone and among others"
 
 
-def _without_weights(check: Callable[[Chat], str]) -> Callable[[Patient], Awaitable[str]]:
-    async def run(patient: Patient) -> str:
-        return check(patient.chat)
+def _without_weights(check: Callable[[Chat], str]) -> Callable[[OpenModel], Awaitable[str]]:
+    async def run(model: OpenModel) -> str:
+        return check(model.chat)
 
     return run
 
 
-MODEL_CHECKS: dict[str, Callable[[Patient], Awaitable[str]]] = {
+MODEL_CHECKS: dict[str, Callable[[OpenModel], Awaitable[str]]] = {
     "tokenizer": _round_trip,
     **{name: _without_weights(check) for name, check in CHAT_CHECKS.items()},
     "stopping": _stops,

@@ -9,25 +9,21 @@ from collections.abc import Callable
 from tacit.config import JudgeConfig
 from tacit.engine.base import Engine, Request, Sampling, derive_seed
 from tacit.errors import GradingError, Overflow, PromptTooLong
+from tacit.graders.math import number_in
 from tacit.grading import grade
-from tacit.registry import lookup
-from tacit.types import Call, ChatMessage, Grade, Message, Task
+from tacit.team.prompts import build
+from tacit.types import Call, Grade, Message, Prompt, Task
 
-Build = Callable[..., tuple[ChatMessage, ...]]
 TOP_MARK = 10
-READ_MARK = "tacit.graders.math:number_in"
-"""Reads a number as a solver's is read; a ring, so found by name."""
 ASK = f"Give a whole mark from 0 (useless) to {TOP_MARK} (perfect) within \\boxed{{}}."
 
 
 class Judge:
     """Grades tasks whose grader is `judge`; all others go to their own grader."""
 
-    def __init__(self, engine: Engine, config: JudgeConfig, build: Build) -> None:
-        """`build` makes prompts, as agents are given them."""
+    def __init__(self, engine: Engine, config: JudgeConfig) -> None:
         self._engine = engine
         self._config = config
-        self._build = build
         self.on_call: Callable[[Call], None] = lambda call: None
         """Called with each of the judge's own model calls, which are in no episode."""
 
@@ -72,8 +68,8 @@ class Judge:
         )
         return done.text
 
-    def _prompt(self, task: Task, answer: str) -> tuple[ChatMessage, ...]:
-        return self._build(
+    def _prompt(self, task: Task, answer: str) -> Prompt:
+        return build(
             "judge",
             task.question,
             {"answer": [Message("", answer)]},
@@ -83,7 +79,7 @@ class Judge:
 
 
 def _mark(text: str) -> float:
-    mark: float | None = lookup("reader", READ_MARK, {})(text)
+    mark = number_in(text)
     if mark is None or not 0 <= mark <= TOP_MARK:
         raise GradingError(f"the judge gave no mark from 0 to {TOP_MARK}: {text[:100]!r}")
     return mark

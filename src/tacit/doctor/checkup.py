@@ -14,9 +14,9 @@ import torch
 from packaging.requirements import Requirement
 from rich.text import Text
 
-from tacit.cli.doctor.model import MODEL_CHECKS, admit
-from tacit.cli.tables import out
+from tacit.cli.terminal import out
 from tacit.config import Config, ModelConfig
+from tacit.doctor.model_checks import MODEL_CHECKS, open_model
 from tacit.errors import SandboxError, Unfit
 from tacit.grading import grade
 from tacit.registry import lookup
@@ -42,9 +42,9 @@ async def _check_model(name: str, model: ModelConfig) -> list[str]:
         return [await _line(name, "API key", _api(model))]
     states = [await _line(name, "vLLM", _vllm())] if model.engine == "vllm" else []
     try:
-        async with admit(name, model) as patient:
+        async with open_model(name, model) as opened:
             checks = MODEL_CHECKS.items()
-            return states + [await _line(name, what, check(patient)) for what, check in checks]
+            return states + [await _line(name, what, check(opened)) for what, check in checks]
     except Exception as error:  # as in `_line`
         return [*states, _print("fail", name, "opens", f"{error}; fix: {WHOLE}")]
 

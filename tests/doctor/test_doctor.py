@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tacit.cli.doctor import run_doctor
-from tacit.cli.doctor.model import MODEL_CHECKS, Patient
 from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
+from tacit.doctor.checkup import run_doctor
+from tacit.doctor.model_checks import MODEL_CHECKS, OpenModel
 from tacit.engine.chat import Chat
 from tacit.engine.load import POCKET_FOLDER
 from tacit.engine.local import LocalEngine
@@ -145,10 +145,10 @@ async def test_an_end_of_its_own_does_not_hide_what_silence_is(
 async def test_an_engine_that_serves_other_weights_is_found() -> None:
     served, trained = tiny_model(seed=0), tiny_model(seed=1)
     engine = LocalEngine(served, rows=8)
-    patient = Patient(trained, engine, Chat(trained.tokenizer, "tiny"))
+    model = OpenModel(trained, engine, Chat(trained.tokenizer, "tiny"))
     try:
         with pytest.raises(Unfit, match="differ by up to"):
-            await MODEL_CHECKS["log-probabilities"](patient)
+            await MODEL_CHECKS["log-probabilities"](model)
     finally:
         await engine.close()
 

@@ -8,8 +8,7 @@ from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.engine.scripted import ScriptedEngine
 from tacit.errors import GradingError, Overflow, PromptTooLong
-from tacit.grading.judge import Judge
-from tacit.team.prompts import build
+from tacit.graders.judge import Judge
 from tacit.types import Task
 
 OPEN = Task(id="open/0", question="Write a line about rain.", answer="", grader="judge")
@@ -24,7 +23,7 @@ def judge(reply: str, pass_mark: float = 0.5) -> tuple[Judge, list[str]]:
         return reply
 
     config = JudgeConfig(rubric="It must rhyme.", pass_mark=pass_mark)
-    return Judge(ScriptedEngine(script), config, build), seen
+    return Judge(ScriptedEngine(script), config), seen
 
 
 async def test_a_mark_becomes_a_reward_between_0_and_1() -> None:
@@ -55,12 +54,12 @@ async def test_other_tasks_go_to_their_own_grader() -> None:
 
 async def test_an_answer_too_long_for_the_judge_is_the_teams_doing_and_a_rubric_is_not() -> None:
     engine = LocalEngine(load_model("pocket"), context=120)
-    grader = Judge(engine, JudgeConfig(rubric="It must rhyme.", max_tokens=8), build)
+    grader = Judge(engine, JudgeConfig(rubric="It must rhyme.", max_tokens=8))
     with pytest.raises(GradingError, match="no mark"):
         await grader(OPEN, "Rain")
     with pytest.raises(Overflow, match="because of the answer"):
         await grader(OPEN, "Rain, rain, go away. " * 20)
-    wordy = Judge(engine, JudgeConfig(rubric="It must rhyme. " * 30, max_tokens=8), build)
+    wordy = Judge(engine, JudgeConfig(rubric="It must rhyme. " * 30, max_tokens=8))
     with pytest.raises(PromptTooLong) as caught:
         await wordy(OPEN, "Rain")
     assert not isinstance(caught.value, Overflow)
@@ -76,7 +75,7 @@ async def test_where_the_limit_is_not_known_the_judge_is_asked_what_fits(most: i
             raise PromptTooLong("the server says that it is too long")
         return r"\boxed{7}"
 
-    grader = Judge(ScriptedEngine(script), JudgeConfig(rubric="It must rhyme."), build)
+    grader = Judge(ScriptedEngine(script), JudgeConfig(rubric="It must rhyme."))
     with pytest.raises(PromptTooLong, match="the server says") as caught:
         await grader(OPEN, "Rain, rain, go away. " * 20)
     assert isinstance(caught.value, Overflow) == (most == 400)
