@@ -14,7 +14,7 @@ _REFUSALS = {401, 402}
 _REFUSALS_AT_FIRST = {403, 404}
 """After a first answer, these concern one question and not the key or the model."""
 UNSEEN = 2**18
-"""Tokens of one call that we cannot see: what a server adds to a prompt, or its reasoning."""
+"""Allowed beside what is seen: tokens that a server adds to a prompt, or reasons with."""
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 

@@ -168,5 +168,5 @@ class Dispatcher:
 
 
 def blamed_for(worker: WorkerHandle, deadline: float) -> Collection[Pending]:
-    """What may have ended a worker: what was too late, or else suspect, or else all it had."""
+    """Episodes that may have ended a worker: the late ones, else the suspects, else all it had."""
     return worker.late(deadline) or worker.suspects or list(worker.under_way.values())

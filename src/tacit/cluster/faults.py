@@ -1,4 +1,4 @@
-"""What became of a worker: its cause of death in one sentence, and an end to one that hangs."""
+"""Why a worker was lost, in one sentence, and how one that hangs is ended."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, and says in one sentence what it lacks, before any model loads."""
+"""Joins a Ray cluster, and checks that it has room for every worker before any model loads."""
 
 import os
 import socket

@@ -18,6 +18,7 @@ from tacit.external.calls import Record, read_calls
 from tacit.external.passing import OF_START
 from tacit.external.wire_formats import GENERATING, messages_of, said_of, system_of
 from tacit.run.folder import read_lines
+from tacit.traffic.critical_path import ordered_in_time, sums_in_time
 from tacit.types import Call, ChatMessage, Episode, Grade, Usage
 
 ABOUT, OUTCOMES = "recording.json", "outcomes.jsonl"
@@ -215,22 +216,19 @@ def episode_of(
 ) -> Episode:
     """`outcome` is what the program returned, if it was run under the recording."""
     speaking = [record for record in records if speaks(record)]
-    calls = calls_of(speaking, agents)
-    tokens, _ = _chain(speaking, [call.usage.generated for call in calls])
-    _, seconds = _chain(speaking, [call.seconds for call in calls])
+    times = [(record.start, record.end) for record in speaking]
+    calls = ordered_in_time(calls_of(speaking, agents), times)
     said = [call.text for call in calls if not call.tool_calls]
     grade = outcome.get("grade")
     return Episode(
         task_id=name,
         sample=0,
         level=outcome.get("level") or "",
-        calls=tuple(
-            replace(call, path_tokens=int(n)) for call, n in zip(calls, tokens, strict=True)
-        ),
+        calls=tuple(calls),
         answer=outcome["answer"] if "answer" in outcome else said[-1] if said else "",
         grade=Grade(**grade) if grade else None,
         error=outcome.get("error"),
-        seconds=seconds,
+        seconds=max(sums_in_time(times, [call.seconds for call in calls]), default=0.0),
     )
 
 
@@ -267,20 +265,6 @@ def call_of(record: Record, agent: str) -> Call:
         fingerprint=said.fingerprint,
         tool_calls=said.tool_calls,
     )
-
-
-def _chain(records: Sequence[Record], costs: Sequence[float]) -> tuple[list[float], float]:
-    """The largest sum of costs up to each call, over calls of which each began after the last.
-
-    The app may have waited for less than that: what a call needed to know is not seen.
-    """
-    sums: list[float] = []
-    for record, cost in zip(records, costs, strict=True):
-        before = (
-            total for total, one in zip(sums, records, strict=False) if one.end <= record.start
-        )
-        sums.append(cost + max(before, default=0))
-    return sums, max(sums, default=0.0)
 
 
 def _outcomes(path: Path, broken: Collection[str | None]) -> dict[str, dict[str, Any]]:

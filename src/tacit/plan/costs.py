@@ -30,9 +30,9 @@ CACHE_SHARE = 0.6
 LOGITS = 2**28
 """Elements of the largest block of logits that learning holds; freed before the next."""
 MOVES = 3
-"""How often learning moves what it keeps for the backward pass through memory."""
+"""Times that learning moves through memory what it keeps for the backward pass."""
 CHECKPOINTING = 2
-"""How much more launching takes when layers are computed again, their random state with them."""
+"""Factor on the time of launching when layers, and their random state, are computed again."""
 
 LEFT_OUT = {"tokens/s": 0.22, "memory": 0.12}
 """The largest error of a configuration that was left out of the fit; `benchmarks/plan.py`."""
@@ -93,7 +93,7 @@ class Decoding:
     computed: float
     """Prompt tokens that are computed, of all requests: what they begin with in common, once."""
     arriving: float = 0.0
-    """Steps in which they come in one after the other, as those asked before them end."""
+    """Steps over which the requests arrive, since each waits for an earlier one to end."""
     rank: int = 0
     """Of the adapter; 0 is none."""
 

@@ -124,7 +124,7 @@ def _sent(tree: Tree, episodes: float) -> Tree:
 def _edges(traffic: Tree, parts: list[Tree], episodes: float) -> list[Tree]:
     """Who was shown whose messages, most tokens first, with the worth of it.
 
-    Who has one reader only is not played without that reader, but as a whole: `whole` says so.
+    A sender with a single reader was left out as a whole, not for that reader; `whole` says so.
     """
     rows = [(_text(e.get("sender")), _text(e.get("reader")), e) for e in trees_at(traffic, "edges")]
     readers = Counter(sender for sender, reader, _ in rows if sender != reader)

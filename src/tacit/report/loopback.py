@@ -1,11 +1,11 @@
-"""Whether a name means this machine: how servers on the loopback keep other web sites out."""
+"""Tells names of this machine from others, so that servers on it can keep web sites out."""
 
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 
 def is_loopback(name: str) -> bool:
-    """Whether an address, or `localhost`, can be reached from this machine only."""
+    """True if an address, or `localhost`, can be reached from this machine only."""
     try:
         address = ip_address(name)
     except ValueError:
@@ -14,7 +14,7 @@ def is_loopback(name: str) -> bool:
 
 
 def names_loopback(host: str) -> bool:
-    """Whether a Host header names the loopback; a site that points its own name here does not."""
+    """True if a Host header names the loopback. A site that points its own name here does not."""
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:

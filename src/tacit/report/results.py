@@ -20,7 +20,7 @@ def kind_of(name: str) -> str:
 
 
 def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
-    """What a summary says of a team or checkpoint, as far as it says it in numbers."""
+    """The numbers of a team's or checkpoint's summary; whatever else it holds is left out."""
     return {
         "name": name,
         "kind": kind_of(name),
@@ -37,7 +37,7 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def counted(source: Source) -> dict[str, Any]:
-    """A team that no summary knows yet: what its episodes say so far."""
+    """A team without a summary, from the episodes that it has played so far."""
     graded = [right for right in source.columns["right"] if right is not None]
     accuracy = asdict(wilson(sum(graded), len(graded))) if graded else None
     said = {"mean": sum(tokens or 0 for tokens in source.columns["tokens"]) / len(source)}

@@ -21,7 +21,7 @@ ENDS = ("summary.json", "audit.json")
 
 
 class Run:
-    """Reads a run folder, and what is new in it each time it is asked to."""
+    """Reads a run folder, and on each `refresh` what is new in it."""
 
     def __init__(self, folder: Path, label: str | None = None) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ class Run:
         }
 
     def _repeats(self) -> str:
-        """The same for runs that differ in seed and name only. Missing settings have defaults."""
+        """A hash that runs share if only seed and name differ. Missing settings have defaults."""
         try:
             config = parse_config(self.config).model_dump(mode="json") if self.config else {}
         except ConfigError:

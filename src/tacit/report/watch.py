@@ -73,7 +73,7 @@ class Watched:
                 self._changed.notify_all()
 
     def wait(self, version: int) -> int:
-        """The version once it is another one, or the same one after a while."""
+        """Wait for another version, or for `ALIVE_S`; returns the version then."""
         with self._changed:
             self._changed.wait_for(lambda: self.version != version or self.closed, ALIVE_S)
             return self.version
@@ -240,7 +240,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _place(text: str) -> int:
-    """A number from an address, never one that counts from the end."""
+    """A number from an address; a negative one would count from the end."""
     if not text.isdecimal():
         raise ValueError(f"{text!r} is no place")
     return int(text)

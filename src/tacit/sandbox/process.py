@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 class Outcome(StrEnum):
-    """How a program ended. All but the first two mean that it broke a limit."""
+    """How a program ended; from the third on, by breaking a limit or by a signal."""
 
     OK = "ok"
     ERROR = "error"  # it raised, or exited with another code than 0
@@ -123,7 +123,7 @@ class _Watch:
             self.pidfd = os.pidfd_open(process.pid)
 
     async def start(self, job: bytes) -> bool:
-        """Give the process its job; whether it was isolated in time."""
+        """Send the process its job; True if it was isolated in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 # A process that died before reading tells why on standard error.

@@ -7,7 +7,7 @@ measured instead. Not covered: the time of tools and of the program between call
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.traffic.exchange import Read
 from tacit.traffic.prompt_pieces import CallReading
@@ -92,6 +92,28 @@ def longest_chain(calls: Sequence[Call], readings: Sequence[CallReading], timed:
         chain.append(at)
         at = last[at]
     return chain[::-1]
+
+
+Times = Sequence[tuple[float, float]]
+"""When each call began and when it ended, in order of their start."""
+
+
+def sums_in_time(times: Times, costs: Sequence[float]) -> list[float]:
+    """The largest sum of costs up to each call, over calls of which each began after the last.
+
+    The program may have waited for less: what a call needed to know is not seen.
+    """
+    sums: list[float] = []
+    for (start, _), cost in zip(times, costs, strict=True):
+        before = (total for total, (_, end) in zip(sums, times, strict=False) if end <= start)
+        sums.append(cost + max(before, default=0))
+    return sums
+
+
+def ordered_in_time(calls: Sequence[Call], times: Times) -> list[Call]:
+    """The calls with their `path_tokens`, each waiting for those that had ended before it."""
+    tokens = sums_in_time(times, [call.usage.generated for call in calls])
+    return [replace(call, path_tokens=int(n)) for call, n in zip(calls, tokens, strict=True)]
 
 
 def _before(calls: Sequence[Call], readings: Sequence[CallReading], number: int) -> Iterable[int]:

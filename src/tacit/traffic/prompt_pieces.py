@@ -24,7 +24,7 @@ private views; the agent's own earlier messages; messages of others; what tools 
 and prompts of which only the number of tokens is known."""
 SHORTEST = 16
 _BLOCK = 8
-"""Of two blocks' length, every text holds a whole block of the prompt it stands in."""
+"""Characters. A text of twice as many covers a whole block of any prompt that holds it."""
 
 BY_ROLE = {"system": "instructions", "developer": "instructions", "assistant": "own"}
 BY_ROLE |= {"tool": "observations", "function": "observations"}

@@ -16,12 +16,12 @@ Not covered: log records, and content that was uploaded elsewhere.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import DataError
 from tacit.report.tolerant import number, tree_at
+from tacit.traffic.critical_path import ordered_in_time
 from tacit.traffic.span_files import Span, read_spans
 from tacit.traffic.span_messages import messages_of
 from tacit.types import MOST_TOKENS, Call, Episode, Stop, Usage
@@ -171,7 +171,7 @@ def _node(span: Span) -> str:
 def _episode(task: str, spans: Sequence[Span], around: Around) -> Episode:
     calls = [_call(span, _agent(span, around)) for span in spans]
     if not any(call.messages or call.text for call in calls):
-        calls = _in_time(spans, calls)
+        calls = ordered_in_time(calls, [(span.start, span.end) for span in spans])
     return Episode(
         task_id=task,
         sample=0,
@@ -179,18 +179,6 @@ def _episode(task: str, spans: Sequence[Span], around: Around) -> Episode:
         answer=next((call.text for call in reversed(calls) if call.text), ""),
         seconds=max(span.end for span in spans) - min(span.start for span in spans),
     )
-
-
-def _in_time(spans: Sequence[Span], calls: Sequence[Call]) -> list[Call]:
-    """Without texts, a call that began when another had ended counts as waiting for it."""
-    done: list[Call] = []
-    for span, call in zip(spans, calls, strict=True):
-        ended = zip(spans, done, strict=False)
-        before = max(
-            (one.path_tokens for other, one in ended if other.end <= span.start), default=0
-        )
-        done.append(replace(call, path_tokens=before + call.usage.generated))
-    return done
 
 
 def _call(span: Span, agent: str) -> Call:

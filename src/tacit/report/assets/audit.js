@@ -30,7 +30,6 @@ const worthInWords = (part) =>
   part ? `${inPoints(part.value)} points, ${oneLine(part.verdict)}` : "worth not measured";
 const tokensInWords = ({ said, read }, show = (value) => fixed(value, 0)) =>
   `said ${show(said)} · read ${show(read)}`;
-const money = (value) => (value == null ? "–" : value.toPrecision(3));
 const edgeName = ({ sender, reader }) =>
   oneLine(`${sender} → ${sender === reader ? "itself" : reader}`);
 
@@ -62,28 +61,10 @@ function auditInWords(audit) {
   return said.join(" ");
 }
 
-// ---- tables; a column is [title, what a row shows there], and a row that is a text is a heading
+// ---- tables
 
-function auditTable(title, columns, rows, legend) {
-  const shownColumns = columns.filter(Boolean);
-  const line = (row) =>
-    typeof row === "string"
-      ? h("th", { colspan: shownColumns.length, scope: "colgroup" }, row)
-      : shownColumns.map(([, show], n) => h("td", { class: n ? null : "name" }, show(row)));
-  const head = shownColumns.map(([name]) => h("th", { scope: "col" }, name));
-  return h(
-    "div",
-    { class: "panel scroll", tabindex: 0, role: "region", "aria-label": title },
-    h("h3", {}, title),
-    h(
-      "table",
-      {},
-      h("thead", {}, h("tr", {}, head)),
-      h("tbody", {}, rows.map((row) => h("tr", {}, line(row)))),
-    ),
-    h("p", { class: "quiet" }, legend),
-  );
-}
+const auditTable = (title, columns, rows, legend) =>
+  table(title, columns, rows, { heading: true, legend });
 
 function graphPanels(audit) {
   const { agents, edges, parts } = audit;

@@ -15,7 +15,7 @@ function h(tag, settings = {}, ...children) {
 function s(tag, settings = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   set(element, settings);
-  for (const child of children.flat()) if (child != null) element.append(child);
+  for (const child of children.flat()) if (child != null && child !== false) element.append(child);
   return element;
 }
 
@@ -50,7 +50,11 @@ const fixed = (value, digits = 1) =>
   value == null
     ? "–"
     : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+// An interval: "61.0 [58.2, 63.7]".
+const spread = ({ mean, low, high }, unit = "") =>
+  `${points(mean)}${unit} [${points(low)}, ${points(high)}]`;
 const whole = (value) => (value == null ? "–" : value.toLocaleString("en"));
+const money = (value) => (value == null ? "–" : value.toPrecision(3));
 const plural = (n, one, many = `${one}s`) => `${whole(n)} ${n === 1 ? one : many}`;
 function short(value) {
   if (value == null || !Number.isFinite(value)) return "–";
@@ -142,13 +146,15 @@ function choice(name, options, value, act) {
   return h("label", {}, name, select(options, value, act, { "aria-label": name }));
 }
 
+// An option is [value, words], or a value that is its own words.
 function select(options, value, act, settings = {}) {
   const box = h(
     "select",
     { ...settings, onchange: () => act(box.value) },
-    options.map((o) =>
-      h("option", { value: o[0], selected: o[0] === value }, oneLine(o[1])),
-    ),
+    options.map((option) => {
+      const [key, words = key] = [option].flat();
+      return h("option", { value: key, selected: key === value }, oneLine(words));
+    }),
   );
   box.value = value;
   return box;
@@ -158,6 +164,30 @@ function groupBy(list, key) {
   const groups = new Map();
   for (const one of list) groups.set(key(one), [...(groups.get(key(one)) ?? []), one]);
   return groups;
+}
+
+const button = (words, act, settings = {}) =>
+  h("button", { class: "plain", type: "button", ...settings, onclick: act }, words);
+
+// A table in a panel of its own. A column is [title, what a row shows there, settings of its head];
+// a row that is a text is a heading. What is shown may be a cell already.
+function table(title, columns, rows, { heading, legend, lead = () => false, ...settings } = {}) {
+  const some = columns.filter(Boolean);
+  const cell = (shows, n) =>
+    shows instanceof HTMLTableCellElement ? shows : h("td", { class: n ? null : "name" }, shows);
+  const line = (row) =>
+    typeof row === "string"
+      ? h("th", { colspan: some.length, scope: "colgroup" }, row)
+      : some.map(([, show], n) => cell(show(row), n));
+  const head = some.map(([name, , more]) => h("th", { scope: "col", ...more }, name));
+  const body = rows.map((row) => h("tr", { class: lead(row) ? "lead-row" : null }, line(row)));
+  return h(
+    "div",
+    { class: "panel scroll", tabindex: 0, role: "region", "aria-label": title, ...settings },
+    heading && h("h3", {}, title),
+    h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)),
+    legend && h("p", { class: "quiet", style: { marginTop: ".5rem" } }, legend),
+  );
 }
 
 const toggle = (name, on, act) =>

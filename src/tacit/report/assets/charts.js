@@ -18,6 +18,37 @@ const view = {
   metric: "",
 };
 
+const viewToggle = (words, name, redraw) =>
+  toggle(words, view[name], (on) => {
+    view[name] = on;
+    redraw();
+  });
+
+// Points with the interval of their accuracy; those that `filled` picks are not hollow.
+function accuracyPoints(some, { cost, hue, filled, words, size, symbol, whiskers }) {
+  return {
+    x: some.map(cost),
+    y: some.map((p) => 100 * p.accuracy.mean),
+    mode: "markers",
+    cliponaxis: false,
+    error_y: {
+      type: "data",
+      symmetric: false,
+      array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)),
+      arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)),
+      color: hue,
+      ...whiskers,
+    },
+    marker: {
+      color: some.map((p) => (filled(p) ? hue : css("--panel"))),
+      line: { color: hue, width: 2 },
+      size,
+      symbol,
+    },
+    hovertemplate: some.map((p) => `${words(p)}<extra></extra>`),
+  };
+}
+
 function layoutOf(settings = {}) {
   const axis = {
     gridcolor: css("--line"),

@@ -1,14 +1,15 @@
 "use strict";
 // Curves: what each shows, from which columns, as lines or as a band over repeats.
 
+// How shares are drawn.
+const SHARE = { scale: 100, unit: "%", range: [0, 1] };
+
 // What each chart shows: columns by name or pattern, in words.
 const CURVES = [
   {
+    ...SHARE,
     id: "accuracy",
     title: "Accuracy",
-    scale: 100,
-    unit: "%",
-    range: [0, 1],
     of: [
       ["eval/accuracy", "held-out", "points"],
       ["accuracy/policy", "in training"],
@@ -45,21 +46,17 @@ const CURVES = [
   },
   { id: "lambda", title: "Price of talk, λ", of: [[/^lambda\/(.+)$/, "λ of $1"]] },
   {
+    ...SHARE,
     id: "silence",
     title: "Silence by agent",
-    scale: 100,
-    unit: "%",
-    range: [0, 1],
     of: [[/^silence\/(?!warming$|gain$)([^/]+)$/, "$1", "agent"]],
   },
   { id: "gain", title: "What silence would gain", of: [["silence/gain", "R silent − R spoken"]] },
   {
+    ...SHARE,
     id: "groups",
     title: "Groups without a signal",
-    scale: 100,
-    unit: "%",
     stacked: true,
-    range: [0, 1],
     of: [
       ["groups/too_hard", "too hard"],
       ["groups/too_easy", "too easy"],
@@ -341,19 +338,9 @@ function drawCurveControls(runs, trained) {
         }),
       }),
     ),
-    toggle("Log scale", view.log, (on) => {
-      view.log = on;
-      redraw();
-    }),
-    toggle("Hours", view.hours, (on) => {
-      view.hours = on;
-      redraw();
-    }),
-    repeats &&
-      toggle("Band over repeats", view.band, (on) => {
-        view.band = on;
-        redraw();
-      }),
+    viewToggle("Log scale", "log", redraw),
+    viewToggle("Hours", "hours", redraw),
+    repeats && viewToggle("Band over repeats", "band", redraw),
   );
 }
 
@@ -397,7 +384,7 @@ function drawCard(card, chart, lines) {
     fill(
       card.title,
       select(
-        chart.names.map((n) => [n, n]),
+        chart.names,
         view.metric,
         (name) => {
           view.metric = name;

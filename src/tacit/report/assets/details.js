@@ -48,7 +48,7 @@ function markdownOf(runs) {
     [
       many && run.label,
       titleOf(run, point),
-      `${points(point.accuracy.mean)} [${points(point.accuracy.low)}, ${points(point.accuracy.high)}]`,
+      spread(point.accuracy),
       ...levels.map((l) => points(point.levels[l]?.mean)),
       fixed(point.tokens?.mean),
       fixed(point.read, 0),
@@ -73,16 +73,7 @@ function markdownPanel() {
       "div",
       { class: "between" },
       h("h3", {}, "Results as Markdown"),
-      h(
-        "button",
-        {
-          class: "plain",
-          type: "button",
-          id: "copy-markdown",
-          onclick: () => copy(text.textContent),
-        },
-        "Copy",
-      ),
+      button("Copy", () => copy(text.textContent), { id: "copy-markdown" }),
     ),
     text,
   );
@@ -117,7 +108,7 @@ function runPanel(run) {
           "details",
           { class: "config" },
           h("summary", {}, "Resolved config"),
-          h("button", { class: "plain", type: "button", onclick: () => copy(config) }, "Copy"),
+          button("Copy", () => copy(config)),
           h("pre", { tabindex: 0 }, shown(config)),
         )
       : null,
@@ -131,39 +122,17 @@ function differencesPanel(runs) {
   const differing = names
     .filter((name) => new Set(flat.map((one) => one.get(name))).size > 1)
     .slice(0, 200);
-  return h(
-    "div",
-    { class: "panel scroll", style: { gridColumn: "1 / -1" } },
-    h("h3", {}, "Where the settings differ"),
-    differing.length
-      ? h(
-          "table",
-          {},
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              h("th", {}, "setting"),
-              runs.map((run) => h("th", {}, oneLine(run.label))),
-            ),
-          ),
-          h(
-            "tbody",
-            {},
-            differing.map((name) =>
-              h(
-                "tr",
-                {},
-                h("td", { class: "name" }, oneLine(name)),
-                flat.map((one) => h("td", { class: "name" }, oneLine(one.get(name) ?? "–"))),
-              ),
-            ),
-          ),
-        )
-      : h("p", { class: "quiet" }, "They do not."),
-  );
+  const cellOf = (text) => h("td", { class: "name" }, oneLine(text ?? "–"));
+  const columns = [
+    ["setting", ({ name }) => oneLine(name)],
+    ...runs.map((run, n) => [oneLine(run.label), ({ name }) => cellOf(flat[n].get(name))]),
+  ];
+  const rows = differing.map((name) => ({ name }));
+  return table("Where the settings differ", columns, rows, {
+    heading: true,
+    legend: rows.length ? null : "They do not.",
+    style: { gridColumn: "1 / -1" },
+  });
 }
 
 function flatten(value, path = "", out = new Map()) {

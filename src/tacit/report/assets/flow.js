@@ -23,18 +23,10 @@ function drawTalk(runs) {
   if (!choices.length) return;
   fill(
     byId("talk-controls"),
-    choice(
-      "Size by",
-      [
-        ["tokens", "tokens"],
-        ["messages", "messages"],
-      ],
-      talkView.unit,
-      (unit) => {
-        talkView.unit = unit;
-        drawTalk(runs);
-      },
-    ),
+    choice("Size by", ["tokens", "messages"], talkView.unit, (unit) => {
+      talkView.unit = unit;
+      drawTalk(runs);
+    }),
   );
   const run = runs[0],
     has = (key) => choices.some((c) => c[0] === key);
@@ -190,38 +182,19 @@ function block(run, flow, node, place, thick, hatch, terse) {
       ? (place.tall * (talkView.unit === "messages" ? node.silent : node.hushed)) / sizeOf(node)
       : 0;
   const words = `${oneLine(node.agent)}: ${fixed(node.tokens / flow.episodes)} tokens, ${fixed(spokenOf(node) / flow.episodes, 2)} messages${hush == null ? "" : `, silent ${percent(hush)}`}`;
+  // The lower part of the block, of this height.
+  const part = (height, settings) =>
+    s("rect", { x: place.x, y: place.y + place.tall - height, width: thick, height, ...settings });
   const how = `${fixed(sizeOf(node) / flow.episodes)}${hush ? ` · silent ${percent(hush)}` : ""}`;
   return s(
     "g",
     {},
     s("title", {}, words),
-    s("rect", {
-      x: place.x,
-      y: place.y,
-      width: thick,
-      height: place.tall,
-      rx: 2,
-      fill: agentColour(run, node.agent),
-    }),
-    hushed > 0
-      ? [
-          s("rect", {
-            x: place.x,
-            y: place.y + place.tall - hushed,
-            width: thick,
-            height: hushed,
-            fill: css("--panel"),
-          }),
-          s("rect", {
-            x: place.x,
-            y: place.y + place.tall - hushed,
-            width: thick,
-            height: hushed,
-            fill: `url(#${hatch})`,
-            stroke: css("--faint"),
-          }),
-        ]
-      : null,
+    part(place.tall, { rx: 2, fill: agentColour(run, node.agent) }),
+    hushed > 0 && [
+      part(hushed, { fill: css("--panel") }),
+      part(hushed, { fill: `url(#${hatch})`, stroke: css("--faint") }),
+    ],
     s(
       "text",
       { class: "who", x: place.x, y: place.y - 17 },
@@ -246,19 +219,15 @@ const flowInWords = (flow) =>
 // ---- silence by difficulty
 
 const SILENCE = {
+  ...SHARE,
   id: "silence-levels",
   title: "Silence by difficulty, in training",
-  scale: 100,
-  unit: "%",
-  range: [0, 1],
   of: [[/^silence\/([^/]+\/[^/]+)$/, "$1"]],
 };
 const HELD_OUT = {
+  ...SHARE,
   id: "silence-held-out",
   title: "Silence by difficulty, held-out",
-  scale: 100,
-  unit: "%",
-  range: [0, 1],
   of: [],
 };
 

@@ -7,22 +7,11 @@ function drawFrontier(runs) {
   fill(
     byId("frontier-controls"),
     priced &&
-      choice(
-        "Cost",
-        [
-          ["tokens", "tokens"],
-          ["money", "money"],
-        ],
-        view.cost,
-        (v) => {
-          view.cost = v;
-          drawFrontier(runs);
-        },
-      ),
-    toggle("Log scale", view.logCost, (on) => {
-      view.logCost = on;
-      drawFrontier(runs);
-    }),
+      choice("Cost", ["tokens", "money"], view.cost, (cost) => {
+        view.cost = cost;
+        drawFrontier(runs);
+      }),
+    viewToggle("Log scale", "logCost", () => drawFrontier(runs)),
   );
   const chart = byId("frontier-chart");
   const section = byId("frontier");
@@ -84,31 +73,20 @@ function pointsTrace(runs, run, kind, best) {
   const team = kind === "team",
     hue = colour(team && runs.length === 1 ? 1 : runColour(runs, run));
   const prefix = runs.length > 1 ? `${run.label} · ` : "";
-  return {
-    x: some.map((p) => costOf(p).mean),
-    y: some.map((p) => 100 * p.accuracy.mean),
-    mode: "markers",
-    cliponaxis: false,
-    error_y: {
-      type: "data",
-      symmetric: false,
-      array: some.map((p) => 100 * (p.accuracy.high - p.accuracy.mean)),
-      arrayminus: some.map((p) => 100 * (p.accuracy.mean - p.accuracy.low)),
-      color: hue,
-      thickness: 1.5,
-      width: 9, // with caps, which are seen where the interval is hardly longer than the dot
-    },
-    marker: {
-      color: some.map((p) => (best.has(p) || p === run.trained ? hue : css("--panel"))),
-      line: { color: hue, width: 2 },
-      size: some.map((p) => (p === run.trained ? 10 : 7)),
-      symbol: team ? "diamond" : "circle",
-    },
-    hovertemplate: some.map(
-      (p) =>
-        `<b>${label(prefix + titleOf(run, p))}</b><br>${points(p.accuracy.mean)} % [${points(p.accuracy.low)}, ${points(p.accuracy.high)}]<br>${view.cost === "money" ? `${p.money} a task` : `${fixed(p.tokens?.mean)} tokens said, ${fixed(p.read, 0)} read`}${best.has(p) ? "<br>on the frontier" : ""}<extra></extra>`,
-    ),
-  };
+  const cost = (p) =>
+    view.cost === "money"
+      ? `${p.money} a task`
+      : `${fixed(p.tokens?.mean)} tokens said, ${fixed(p.read, 0)} read`;
+  return accuracyPoints(some, {
+    cost: (p) => costOf(p).mean,
+    hue,
+    filled: (p) => best.has(p) || p === run.trained,
+    size: some.map((p) => (p === run.trained ? 10 : 7)),
+    symbol: team ? "diamond" : "circle",
+    whiskers: { thickness: 1.5, width: 9 }, // with caps, seen where the interval is hardly longer
+    words: (p) =>
+      `<b>${label(prefix + titleOf(run, p))}</b><br>${spread(p.accuracy, " %")}<br>${cost(p)}${best.has(p) ? "<br>on the frontier" : ""}`,
+  });
 }
 
 // Names stand on the chart's own ground, so that no line goes through them.

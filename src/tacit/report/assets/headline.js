@@ -49,40 +49,12 @@ function eyebrow(run) {
 
 function oneRun(run) {
   const { trained, untrained } = run;
-  const parts = [eyebrow(run)];
-  if (trained)
-    parts.push(
-      h(
-        "h1",
-        { class: "claim" },
-        `${percent(trained.accuracy.mean)} solved, ${fixed(trained.tokens?.mean)} tokens each`,
-      ),
-      h("p", { class: "lead" }, comparison(run)),
-    );
-  else if (untrained)
-    parts.push(
-      h(
-        "h1",
-        { class: "claim" },
-        `Starts from ${percent(untrained.accuracy.mean)} solved, ${fixed(untrained.tokens?.mean)} tokens each`,
-      ),
-      h(
-        "p",
-        { class: "lead" },
-        "Held-out numbers of the trained team follow with its first evaluation.",
-      ),
-    );
-  else if (run.overview.audit) parts.push(h("h1", { class: "claim" }, auditClaim(run.overview.audit)));
-  else if (run.points.length) parts.push(h("h1", { class: "claim" }, bestClaim(run)));
-  else
-    parts.push(
-      h("h1", { class: "claim" }, "No evaluation yet"),
-      h(
-        "p",
-        { class: "lead" },
-        "This page shows what is in the run folder; held-out numbers appear with the first evaluation.",
-      ),
-    );
+  const [claim, lead] = claimOf(run);
+  const parts = [
+    eyebrow(run),
+    h("h1", { class: "claim" }, claim),
+    lead != null && h("p", { class: "lead" }, lead),
+  ];
   if (
     run.state.steps &&
     run.state.step != null &&
@@ -103,6 +75,25 @@ function oneRun(run) {
     );
   const tiles = (trained || untrained) && runTiles(run);
   return [...parts, tiles && h("div", { class: "tiles" }, tiles)];
+}
+
+// What the page says first, and below it.
+function claimOf(run) {
+  const { trained, untrained } = run;
+  const numbers = ({ accuracy, tokens }) =>
+    `${percent(accuracy.mean)} solved, ${fixed(tokens?.mean)} tokens each`;
+  if (trained) return [numbers(trained), comparison(run)];
+  if (untrained)
+    return [
+      `Starts from ${numbers(untrained)}`,
+      "Held-out numbers of the trained team follow with its first evaluation.",
+    ];
+  if (run.overview.audit) return [auditClaim(run.overview.audit)];
+  if (run.points.length) return [bestClaim(run)];
+  return [
+    "No evaluation yet",
+    "This page shows what is in the run folder; held-out numbers appear with the first evaluation.",
+  ];
 }
 
 // "Untrained it solved …; solo solves …": the other teams of the run, in one sentence each.
@@ -239,55 +230,59 @@ function teamsTable(runs) {
   const rows = runs.flatMap((run) => headlinePoints(run).map((point) => ({ run, point })));
   if (!rows.length) return [];
   const levels = levelNames(rows.map((r) => r.point)),
-    best = new Set(runs.flatMap((run) => frontierOf(headlinePoints(run))));
-  const most = Math.max(...rows.map((r) => r.point.tokens?.mean ?? 0)),
-    priced = rows.some((r) => r.point.money != null),
-    judged = rows.some((r) => r.point.changed);
-  const header = [
-    "team",
-    "accuracy, 95 % interval",
-    ...levels.map((l) => `${oneLine(l)} %`),
-    "tokens said",
-    "read",
-    "per solved",
-    "critical path",
-    "silent %",
-    judged && "helped, harmed",
-    priced && "money",
+    best = new Set(runs.flatMap((run) => frontierOf(headlinePoints(run)))),
+    most = Math.max(...rows.map((r) => r.point.tokens?.mean ?? 0)) || 1;
+  const of = (show) => (row) => show(row.point);
+  const columns = [
+    ["team", (row) => teamCell(row, runs.length > 1, best)],
+    ["accuracy, 95 % interval", of(({ accuracy }) => [spread(accuracy), whisker(accuracy)])],
+    ...levels.map((l) => [`${oneLine(l)} %`, of((point) => points(point.levels[l]?.mean))]),
+    ["tokens said", of(({ tokens }) => [fixed(tokens?.mean), meter((tokens?.mean ?? 0) / most)])],
+    ["read", of((point) => fixed(point.read, 0))],
+    ["per solved", of((point) => fixed(point.generated_per_solved, 0))],
+    ["critical path", of((point) => fixed(point.path_tokens, 0))],
+    ["silent %", of((point) => points(point.silence))],
+    rows.some((r) => r.point.changed) && [
+      "helped, harmed",
+      of(({ changed }) => (changed ? `${changed.helped}, ${changed.harmed}` : "–")),
+      { title: "episodes in which the helpers' messages made the answer right, or wrong" },
+    ],
+    rows.some((r) => r.point.money != null) && ["money", of((point) => money(point.money))],
   ];
+  const legend = [
+    h("span", { class: "star" }, "★ "),
+    "on the frontier: no other team of its run is both more accurate and cheaper. Tokens are means per episode. Per solved: tokens said for each solved task. Critical path: tokens said one after another, the rest being said at the same time. Silent: of the calls that could have been silent.",
+    runs.some((run) => run.trained) &&
+      " Trained: the best of the checkpoints evaluated on these same tasks, which flatters it a little.",
+  ];
+  return table("Teams compared", columns, rows, { legend, lead: isTrained });
+}
+
+const isTrained = ({ run, point }) => point === run.trained;
+
+function teamCell({ run, point }, many, best) {
   return h(
-    "div",
-    { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Teams compared" },
-    h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          header.filter(Boolean).map((text) => h("th", { scope: "col" }, text)),
-        ),
-      ),
-      h(
-        "tbody",
-        {},
-        rows.map(({ run, point }) =>
-          teamRow(run, point, { levels, best, most, judged, priced, many: runs.length > 1 }),
-        ),
-      ),
-    ),
-    h(
-      "p",
-      { class: "quiet", style: { marginTop: ".5rem" } },
-      h("span", { class: "star" }, "★ "),
-      "on the frontier: no other team of its run is both more accurate and cheaper. Tokens are means per episode. Per solved: tokens said for each solved task. Critical path: tokens said one after another, the rest being said at the same time. Silent: of the calls that could have been silent.",
-      runs.some((run) => run.trained) &&
-        " Trained: the best of the checkpoints evaluated on these same tasks, which flatters it a little.",
-    ),
+    "td",
+    { class: "name", title: titleOf(run, point) },
+    many && `${oneLine(run.label)} · `,
+    oneLine(titleOf(run, point)),
+    best?.has(point) && h("span", { class: "star", title: "on the frontier" }, " ★"),
+    point.partial && h("span", { class: "quiet" }, " so far"),
   );
 }
+
+const at = (share) => `${(100 * share).toFixed(2)}%`;
+
+const whisker = ({ mean, low, high }) =>
+  h(
+    "span",
+    { class: "whisker", "aria-hidden": "true" },
+    h("i", { style: { left: at(low), width: at(high - low) } }),
+    h("b", { style: { left: at(mean) } }),
+  );
+
+const meter = (share) =>
+  h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: at(share) } }));
 
 // What talk is worth: how far each team is above other plays of the same tasks.
 const OTHERWISE = [
@@ -311,37 +306,40 @@ function talkTable(runs) {
   const some = OTHERWISE.filter(([name]) => rows.some(({ talk }) => talk.plays[name]?.above)),
     spoken = some.some(([name]) => name === "speaking"),
     kept = rows.some(({ talk }) => talk.kept != null);
-  const header = [
-    h("th", { scope: "col" }, "talk, above"),
-    some.map(([, words, title]) => h("th", { scope: "col", title }, words)),
-    kept && h("th", { scope: "col" }, "kept %"),
-    spoken && h("th", { scope: "col" }, "messages, said, read %"),
+  const columns = [
+    ["talk, above", (row) => teamCell(row, runs.length > 1)],
+    ...some.map(([name, words, title]) => [words, aboveOf(name), { title }]),
+    kept && ["kept %", ({ talk }) => points(talk.kept)],
+    spoken && ["messages, said, read %", sharesOfSpeaking],
   ];
-  return h(
-    "div",
-    { class: "panel scroll talk", tabindex: 0, role: "region", "aria-label": "What talk is worth" },
-    h(
-      "table",
-      {},
-      h("thead", {}, h("tr", {}, header.flat())),
-      h(
-        "tbody",
-        {},
-        rows.map((row) => talkRow(row, { some, spoken, kept, many: runs.length > 1 })),
-      ),
-    ),
-    h(
-      "p",
-      { class: "quiet", style: { marginTop: ".5rem" } },
-      "Accuracy of the team less that of another play of the same tasks, in points with 95 % intervals.",
-      kept && " Kept: of the gain over silence, the share that is left in other words.",
-      spoken && " Messages, tokens said and read: shares of those of the team made to speak.",
-      rows.map(({ run, point, talk }) => {
-        const why = whyMissing(talk);
-        return why && ` Of ${oneLine(titleOf(run, point))}, not played: ${why}.`;
-      }),
-    ),
-  );
+  const legend = [
+    "Accuracy of the team less that of another play of the same tasks, in points with 95 % intervals.",
+    kept && " Kept: of the gain over silence, the share that is left in other words.",
+    spoken && " Messages, tokens said and read: shares of those of the team made to speak.",
+    ...rows.map(({ run, point, talk }) => {
+      const why = whyMissing(talk);
+      return why && ` Of ${oneLine(titleOf(run, point))}, not played: ${why}.`;
+    }),
+  ];
+  return table("What talk is worth", columns, rows, {
+    legend,
+    lead: isTrained,
+    class: "panel scroll talk",
+  });
+}
+
+const aboveOf =
+  (name) =>
+  ({ talk }) => {
+    const above = talk.plays[name]?.above,
+      end = (value) => (value < 0 ? signed(100 * value) : points(value));
+    return above ? `${signed(100 * above.mean)} [${end(above.low)}, ${end(above.high)}]` : "–";
+  };
+
+function sharesOfSpeaking({ talk: { plays } }) {
+  const most = plays.speaking,
+    share = (name) => (most?.[name] ? fixed((100 * plays.free?.[name]) / most[name], 0) : "–");
+  return ["messages", "generated", "read"].map(share).join(", ");
 }
 
 const whyMissing = ({ missing }) =>
@@ -369,89 +367,16 @@ function choosingTable(runs) {
     ["precision %", ([, one]) => points(one.precision)],
     ["recall %", ([, one]) => points(one.recall)],
   ];
-  return auditTable(
-    "Who spoke, and who was needed",
-    columns,
-    rows,
-    "Needed: the agent knew what the others lacked. AUC: the chance that one that was needed was more inclined to speak than one that was not (*: that it spoke, since its model gives no probabilities). Precision: of what was said, what was needed. Recall: of what was needed, what was said.",
-  );
-}
-
-function talkRow({ run, point, talk }, { some, spoken, kept, many }) {
-  const { plays } = talk,
-    most = plays.speaking,
-    share = (name) => (most?.[name] ? fixed((100 * plays.free?.[name]) / most[name], 0) : "–");
-  return h(
-    "tr",
-    { class: point === run.trained ? "lead-row" : null },
-    h("td", { class: "name" }, many && `${oneLine(run.label)} · `, oneLine(titleOf(run, point))),
-    some.map(([name]) => {
-      const above = plays[name]?.above,
-        end = (value) => (value < 0 ? signed(100 * value) : points(value));
-      if (!above) return h("td", {}, "–");
-      return h("td", {}, `${signed(100 * above.mean)} [${end(above.low)}, ${end(above.high)}]`);
-    }),
-    kept && h("td", {}, points(talk.kept)),
-    spoken && h("td", {}, ["messages", "generated", "read"].map(share).join(", ")),
-  );
+  return table("Who spoke, and who was needed", columns, rows, {
+    heading: true,
+    legend:
+      "Needed: the agent knew what the others lacked. AUC: the chance that one that was needed was more inclined to speak than one that was not (*: that it spoke, since its model gives no probabilities). Precision: of what was said, what was needed. Recall: of what was needed, what was said.",
+  });
 }
 
 function levelNames(list) {
   const names = [...new Set(list.flatMap((p) => Object.keys(p.levels ?? {})))];
   return names.length > 1 && names.length <= 5 ? names : [];
-}
-
-function teamRow(run, point, { levels, best, most, judged, priced, many }) {
-  const { accuracy, tokens } = point;
-  const at = (value) => `${(100 * value).toFixed(2)}%`;
-  const whisker = h(
-    "span",
-    { class: "whisker", "aria-hidden": "true" },
-    h("i", { style: { left: at(accuracy.low), width: at(accuracy.high - accuracy.low) } }),
-    h("b", { style: { left: at(accuracy.mean) } }),
-  );
-  return h(
-    "tr",
-    { class: point === run.trained ? "lead-row" : null },
-    h(
-      "td",
-      { class: "name", title: titleOf(run, point) },
-      many && `${oneLine(run.label)} · `,
-      oneLine(titleOf(run, point)),
-      best.has(point) && h("span", { class: "star", title: "on the frontier" }, " ★"),
-      point.partial && h("span", { class: "quiet" }, " so far"),
-    ),
-    h(
-      "td",
-      {},
-      `${points(accuracy.mean)}  [${points(accuracy.low)}, ${points(accuracy.high)}]`,
-      whisker,
-    ),
-    levels.map((level) => h("td", {}, points(point.levels[level]?.mean))),
-    h(
-      "td",
-      {},
-      fixed(tokens?.mean),
-      h(
-        "span",
-        { class: "meter", "aria-hidden": "true" },
-        h("i", { style: { width: at((tokens?.mean ?? 0) / (most || 1)) } }),
-      ),
-    ),
-    [
-      fixed(point.read, 0),
-      fixed(point.generated_per_solved, 0),
-      fixed(point.path_tokens, 0),
-      points(point.silence),
-    ].map((text) => h("td", {}, text)),
-    judged &&
-      h(
-        "td",
-        { title: "episodes in which the helpers' messages made the answer right, or wrong" },
-        point.changed ? `${point.changed.helped}, ${point.changed.harmed}` : "–",
-      ),
-    priced && h("td", {}, point.money == null ? "–" : point.money.toPrecision(3)),
-  );
 }
 
 // The trained team's tests at once, the others on demand.

@@ -143,24 +143,10 @@ function actions() {
       ? null
       : "This run is not being trained on this machine";
   const act = (what, words, done) =>
-    h(
-      "button",
-      {
-        class: "plain",
-        type: "button",
-        "data-act": what,
-        disabled: !can,
-        title: why,
-        onclick: async () => {
-          try {
-            await data.act(run.id, what);
-            toast(done);
-          } catch (error) {
-            toast(error.message);
-          }
-        },
-      },
+    button(
       words,
+      () => data.act(run.id, what).then(() => toast(done), (error) => toast(error.message)),
+      { "data-act": what, disabled: !can, title: why },
     );
   return h(
     "span",

@@ -52,11 +52,7 @@ class Reader {
     this.root.classList.toggle("both", Boolean(other));
     fill(
       this.root,
-      h(
-        "button",
-        { class: "plain back", type: "button", onclick: () => this.close() },
-        "← Back to the list",
-      ),
+      button("← Back to the list", () => this.close(), { class: "plain back" }),
       this.controls(others, other),
       h("div", { class: "sides" }, sides),
     );
@@ -100,18 +96,10 @@ class Reader {
           })
         : null,
       run.untrained && point.step > 0 && !other && others.length
-        ? h(
-            "button",
-            {
-              class: "plain",
-              type: "button",
-              onclick: () => {
-                this.against = "before";
-                this.again();
-              },
-            },
-            "Before and after training",
-          )
+        ? button("Before and after training", () => {
+            this.against = "before";
+            this.again();
+          })
         : null,
       toggle("Colour by surprise", this.colour, (on) => {
         this.colour = on;
@@ -271,18 +259,10 @@ class Reader {
     const parts = [box];
     if (cut < full.length)
       parts.push(
-        h(
-          "button",
-          {
-            class: "plain",
-            type: "button",
-            onclick: (e) => {
-              fill(box, shown(full));
-              e.target.remove();
-            },
-          },
-          `Show all ${whole(full.length)} characters`,
-        ),
+        button(`Show all ${whole(full.length)} characters`, (e) => {
+          fill(box, shown(full));
+          e.target.remove();
+        }),
       );
     if (this.colour && call.surprise && !call.lengths) parts.push(strip(call.surprise));
     return parts;
@@ -400,11 +380,7 @@ function longText(text) {
   const pre = h("pre", { dir: "ltr", tabindex: 0 }, shown(text.slice(0, MOST_CHARACTERS)));
   if (text.length > MOST_CHARACTERS)
     pre.append(
-      h(
-        "button",
-        { class: "plain", type: "button", onclick: () => fill(pre, shown(text)) },
-        `Show all ${whole(text.length)} characters`,
-      ),
+      button(`Show all ${whole(text.length)} characters`, () => fill(pre, shown(text))),
     );
   return pre;
 }

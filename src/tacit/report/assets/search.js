@@ -40,31 +40,16 @@ function searchTraces(search, played) {
   return rungs.map((rung) => {
     const some = played.filter((one) => one.rung === rung),
       hue = rung === rungs.at(-1) ? colour(0) : css("--soft");
-    return {
-      x: some.map((one) => one.cost),
-      y: some.map((one) => 100 * one.accuracy.mean),
-      mode: "markers",
-      cliponaxis: false,
-      error_y: {
-        type: "data",
-        symmetric: false,
-        array: some.map((one) => 100 * (one.accuracy.high - one.accuracy.mean)),
-        arrayminus: some.map((one) => 100 * (one.accuracy.mean - one.accuracy.low)),
-        color: hue,
-        thickness: 1,
-        width: 4,
-      },
-      marker: {
-        color: some.map((one) => (one.name === search.winner ? hue : css("--panel"))),
-        line: { color: hue, width: 2 },
-        size: 6 + 2 * rung,
-        symbol: "diamond",
-      },
-      hovertemplate: some.map(
-        (one) =>
-          `<b>${label(one.name)}</b><br>${points(one.accuracy.mean)} % [${points(one.accuracy.low)}, ${points(one.accuracy.high)}] on ${plural(one.tasks, "task")}<br>${short(one.cost)} ${label(search.unit)}<br>${label(fateOf(search, one))}<extra></extra>`,
-      ),
-    };
+    return accuracyPoints(some, {
+      cost: (one) => one.cost,
+      hue,
+      filled: (one) => one.name === search.winner,
+      size: 6 + 2 * rung,
+      symbol: "diamond",
+      whiskers: { thickness: 1, width: 4 },
+      words: (one) =>
+        `<b>${label(one.name)}</b><br>${spread(one.accuracy, " %")} on ${plural(one.tasks, "task")}<br>${short(one.cost)} ${label(search.unit)}<br>${label(fateOf(search, one))}`,
+    });
   });
 }
 
@@ -91,45 +76,22 @@ function searchTable(search, played) {
       b.tasks - a.tasks ||
       b.accuracy.mean - a.accuracy.mean,
   );
-  const header = ["candidate", "tasks", "accuracy, 95 % interval", "said", "read", "cost", "out"];
-  return h(
-    "div",
-    { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Candidates" },
-    h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
+  const columns = [
+    [
+      "candidate",
+      (one) =>
         h(
-          "tr",
-          {},
-          header.map((text) => h("th", { scope: "col" }, text)),
+          "td",
+          { title: one.edit ? `${oneLine(one.parent)}: ${oneLine(one.edit)}` : null },
+          oneLine(one.name),
         ),
-      ),
-      h(
-        "tbody",
-        {},
-        order.map((one) =>
-          h(
-            "tr",
-            {},
-            h(
-              "td",
-              { title: one.edit ? `${oneLine(one.parent)}: ${oneLine(one.edit)}` : null },
-              oneLine(one.name),
-            ),
-            [
-              whole(one.tasks),
-              `${points(one.accuracy.mean)}  [${points(one.accuracy.low)}, ${points(one.accuracy.high)}]`,
-              fixed(one.generated),
-              fixed(one.read, 0),
-              short(one.cost),
-              fateOf(search, one),
-            ].map((text) => h("td", {}, text)),
-          ),
-        ),
-      ),
-    ),
-  );
+    ],
+    ["tasks", (one) => whole(one.tasks)],
+    ["accuracy, 95 % interval", (one) => spread(one.accuracy)],
+    ["said", (one) => fixed(one.generated)],
+    ["read", (one) => fixed(one.read, 0)],
+    ["cost", (one) => short(one.cost)],
+    ["out", (one) => fateOf(search, one)],
+  ];
+  return table("Candidates", columns, order);
 }

@@ -3,6 +3,8 @@
 // reads pieces as it goes.
 
 const ROW = 62;
+const FILTERS =
+  "where verdict effect talk role level change fewest most first last text order".split(" ");
 
 class Talks {
   constructor(root, data, reader) {
@@ -16,21 +18,7 @@ class Talks {
       selected: -1,
       searching: 0,
     });
-    this.filters = {
-      where: "",
-      verdict: "",
-      effect: "",
-      talk: "",
-      role: "",
-      level: "",
-      change: "",
-      fewest: "",
-      most: "",
-      first: "",
-      last: "",
-      text: "",
-      order: "",
-    };
+    this.filters = Object.fromEntries(FILTERS.map((name) => [name, ""]));
     this.bar = h("div", { class: "filters", role: "search" });
     this.count = h("p", { class: "count", role: "status" });
     this.spacer = h("div", { class: "spacer" });
@@ -102,12 +90,12 @@ class Talks {
         f[name] = value;
         this.apply();
       };
-    const choose = (words, name, options, title) =>
+    const choose = (words, name, options, title, { any = "any", ...settings } = {}) =>
       h(
         "label",
         { title },
         words,
-        select([["", "any"], ...options], f[name], change(name), { "aria-label": words }),
+        select([["", any], ...options], f[name], change(name), { "aria-label": words, ...settings }),
       );
     const many = this.runs.length > 1;
     const where = this.flat.map((one) => [
@@ -135,6 +123,13 @@ class Talks {
         value: f[name],
         oninput: debounce(200, (e) => change(name)(e.target.value)),
       });
+    const between = (words, from, to) =>
+      h(
+        "label",
+        {},
+        words,
+        h("span", { class: "range" }, box(from, "from"), "–", box(to, "to")),
+      );
     fill(
       this.bar,
       h(
@@ -146,26 +141,13 @@ class Talks {
         }),
       ),
       choose("Where", "where", [...kinds, ...where]),
-      choose("Answer", "verdict", [
-        ["right", "right"],
-        ["wrong", "wrong"],
-        ["failed", "failed"],
-      ]),
-      h(
-        "label",
-        { title: effects ? null : why },
+      choose("Answer", "verdict", ["right", "wrong", "failed"]),
+      choose(
         "Help",
-        select(
-          [
-            ["", effects ? "any" : "not known"],
-            ["helped", "helped"],
-            ["harmed", "harmed"],
-            ["same", "no difference"],
-          ],
-          f.effect,
-          change("effect"),
-          { disabled: !effects, "aria-label": "Help" },
-        ),
+        "effect",
+        ["helped", "harmed", ["same", "no difference"]],
+        effects ? null : why,
+        { any: effects ? "any" : "not known", disabled: !effects },
       ),
       changes &&
         choose("Training", "change", [
@@ -178,62 +160,28 @@ class Talks {
         ["spoken", "everybody spoke"],
       ]),
       roles.length > 1 &&
-        choose(
-          "Role",
-          "role",
-          roles.map((r) => [r, r]),
-          "With Talk: silent or spoken is about this role",
-        ),
-      levels.length > 1 &&
-        choose(
-          "Difficulty",
-          "level",
-          levels.map((l) => [l, l]),
-        ),
-      h(
-        "label",
-        {},
-        "Tokens",
-        h("span", { class: "range" }, box("fewest", "from"), "–", box("most", "to")),
-      ),
-      this.flat.some((one) => one.source === "train") &&
-        h(
-          "label",
-          {},
-          "Step",
-          h("span", { class: "range" }, box("first", "from"), "–", box("last", "to")),
-        ),
-      h(
-        "label",
-        {},
+        choose("Role", "role", roles, "With Talk: silent or spoken is about this role"),
+      levels.length > 1 && choose("Difficulty", "level", levels),
+      between("Tokens", "fewest", "most"),
+      this.flat.some((one) => one.source === "train") && between("Step", "first", "last"),
+      choose(
         "Order",
-        select(
-          [
-            ["", "as played"],
-            ["tokens", "most tokens"],
-            ["fewest", "fewest tokens"],
-            ["reward", "highest reward"],
-            ["advantage", "largest advantage"],
-            ["latest", "latest first"],
-          ],
-          f.order,
-          change("order"),
-          { "aria-label": "Order" },
-        ),
+        "order",
+        [
+          ["tokens", "most tokens"],
+          ["fewest", "fewest tokens"],
+          ["reward", "highest reward"],
+          ["advantage", "largest advantage"],
+          ["latest", "latest first"],
+        ],
+        null,
+        { any: "as played" },
       ),
-      h(
-        "button",
-        {
-          class: "plain",
-          type: "button",
-          onclick: () => {
-            for (const name in f) f[name] = "";
-            this.drawFilters();
-            this.apply();
-          },
-        },
-        "Clear",
-      ),
+      button("Clear", () => {
+        for (const name in f) f[name] = "";
+        this.drawFilters();
+        this.apply();
+      }),
     );
   }
 
