@@ -19,7 +19,7 @@ from tacit.engine.base import (
 )
 from tacit.errors import Overflow, PromptTooLong
 from tacit.team.branch import BRANCH
-from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
+from tacit.team.prompts import HELPING_PARTS, Context, build, tell_of_silence
 from tacit.team.setting import Agent, Answering
 from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation, shown
 from tacit.types import Call, ChatMessage, Choice, Ids, Message, Prompt, Stop, ToolSpec
@@ -88,26 +88,18 @@ class Seat:
         unasked = self._left_out(round) or self.team.over
         if unasked and (instead := self._instead(part, final)):
             return instead
-        prompt = partial(
-            build,
-            part,
-            agent=agent.name,
-            instruction=self.team.task.instruction if instruction is None else instruction,
-            form=agent.form,
-            system=agent.config.system,
-            may_be_silent=allowed,
-        )
+        prompt = self._builder(part, instruction, may_be_silent=allowed)
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
-        shown = quoted.pop("view", None)
-        searched = "lookup" in agent.config.tools  # ours, not another that is called so
+        given_view = quoted.pop("view", None)
+        searched = "lookup" in agent.config.tools  # the shipped tool, not another of that name
         view = SEARCHED if self.view and searched else self.view
-        private = {"view": shown or _messages(view or None)}
+        private = {"view": given_view or _messages(view or None)}
         messages = prompt(question, quoted | private)
         answers = final or part not in HELPING_PARTS
         if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
             return self._instead(part, final) or Message(agent.name, silent=True)
         tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
-        if view == SEARCHED and not tools and not shown:
+        if view == SEARCHED and not tools and not given_view:
             private = {"view": _messages(f"{SEARCHED}\n{OUT_OF_CALLS}")}
             messages = prompt(question, quoted | private)
         turn = _Turn(
@@ -126,6 +118,21 @@ class Seat:
         if part not in HELPING_PARTS:
             BRANCH.get().answers[agent.name] = said
         return said
+
+    def _builder(
+        self, part: str, instruction: str | None, *, may_be_silent: bool
+    ) -> Callable[[str, Context], Prompt]:
+        """Builds this agent's prompt from a question and its context."""
+        task, agent = self.team.task, self.agent
+        return partial(
+            build,
+            part,
+            agent=agent.name,
+            instruction=task.instruction if instruction is None else instruction,
+            form=agent.form,
+            system=agent.config.system,
+            may_be_silent=may_be_silent,
+        )
 
     async def reply(
         self, messages: Prompt, *, number: str, max_tokens: int | None = None
@@ -345,8 +352,8 @@ class Seat:
             tool_calls=done.tool_calls if request.tools and request.may_call and not silent else (),
         )
         self.team.record(call)
-        shown = said if heard is None else heard
-        return call, Message(self.agent.name, shown or "", said is None)
+        delivered = said if heard is None else heard
+        return call, Message(self.agent.name, delivered or "", said is None)
 
 
 def _observed(request: Request, done: Completion, before: Call | None) -> int:
