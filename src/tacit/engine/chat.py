@@ -19,6 +19,7 @@ from tacit.engine.tool_syntax import (
     ToolSyntax,
     describe_tools,
     find_syntax,
+    numbered,
     plain_results,
     template_tools,
 )
@@ -97,9 +98,8 @@ class Chat:
         try:
             found = self._tokenizer.parse_response(text, prefix=prompt).get("tool_calls") or []
             functions = [call["function"] for call in found]
-            return tuple(
-                ToolCall(str(f["name"]), json.dumps(f.get("arguments", {})), f"call{n:05d}")
-                for n, f in enumerate(functions, 1)
+            return numbered(
+                ToolCall(str(f["name"]), json.dumps(f.get("arguments", {}))) for f in functions
             )
         except Exception as error:  # a response template is a program too
             return (ToolCall("", f"{text} ({error})"),)
