@@ -91,7 +91,7 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
         compared = await _compared(assembly, run, state, spending)
-        cluster = {"cluster": assembly.elsewhere.to_json()} if assembly.elsewhere else {}
+        cluster = {"cluster": assembly.remote.to_json()} if assembly.remote else {}
     result = {
         "name": config.name,
         "seed": config.seed,

@@ -83,7 +83,7 @@ class Trainer:
         warmup = assembly.warmup()
         self.state = State(duals=open_duals(config.budget, warming=not warmup.over), warmup=warmup)
         self.sampler = TaskSampler(assembly.train_tasks, config.seed)
-        staleness = config.cluster.staleness if assembly.elsewhere else 0
+        staleness = config.cluster.staleness if assembly.remote else 0
         self.rollouts = Rollouts(self.player, self.sampler, self.meter, config.train, staleness)
         self.learners = Learners(assembly, self.rollouts.playing, apart=staleness > 0)
 
@@ -190,7 +190,7 @@ class Trainer:
         self._guard(batch, updated)
         train = self.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
-        times |= self._elsewhere()
+        times |= self._remote_times()
         self.journal.failed(step, failed)
         if train.save_episodes:
             self.journal.played(step, batch)
@@ -274,15 +274,15 @@ class Trainer:
             "eval/tokens": summary.generated.mean + summary.observed,
             "eval/turns": sum(turns) / max(1, len(turns)),
         }
-        times = {"evaluate_s": time.perf_counter() - began} | self._elsewhere()
+        times = {"evaluate_s": time.perf_counter() - began} | self._remote_times()
         self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
             self.on_note(sentence)
         self._remember(numbers)
         self.state.owed = False
 
-    def _elsewhere(self) -> dict[str, float]:
-        return self.assembly.elsewhere.times() if self.assembly.elsewhere else {}
+    def _remote_times(self) -> dict[str, float]:
+        return self.assembly.remote.times() if self.assembly.remote else {}
 
     def _remember(self, numbers: Mapping[str, float]) -> None:
         """Rank by being within the budgets, then by accuracy, then by fewer tokens."""
