@@ -78,7 +78,7 @@ class Summary:
     """Accuracy of episodes in which some agent was silent, and of the others."""
     spoken_accuracy: float | None
     leaks: float | None
-    """Share of helper messages that already contain the final answer."""
+    """Share of helpers' messages that already contain the reference answer."""
     changed: HelperEffects | None
     """What the helpers changed, if the tasks were also played without them."""
     money: float | None

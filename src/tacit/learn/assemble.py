@@ -276,14 +276,13 @@ def _remote_players(
 
 
 def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
-    """Models that are served with frozen weights, and those that adapters are trained on."""
+    """Models to serve with frozen weights, and those on which adapters are trained."""
     models = [
         agent.model
         for role, agent in team.agents.items()
         if role not in given and not (agent.trained and _apart(config, agent.model))
     ]
-    models += [agent.model for one in config.teams.values() for agent in one.agents.values()]
-    return list(dict.fromkeys([*models, *([config.judge.model] if config.judge else [])]))
+    return list(dict.fromkeys([*models, *config.models_used(config.teams.values())]))
 
 
 def _apart(config: Config, model: str) -> bool:

@@ -69,7 +69,7 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         own = config.team.topology.rpartition(":")[2]
         own = own if own not in teams else f"{own} (team)"
         if own in teams:
-            raise ConfigError(f"teams: `{own}` is what `team` is called; give it another name")
+            raise ConfigError(f"teams: `team` itself is called `{own}`; rename this one")
         teams[own] = config.team
     if not teams:
         raise ConfigError(
@@ -78,7 +78,7 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
     for name, team in teams.items():
         check_team(team, f"teams.{name}" if name in config.teams else "team")
         if name.endswith(VARIANTS):
-            raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
+            raise ConfigError(f"teams: the plays of another team are saved as `{name}`; rename it")
     for name in config.teams:
         if name in ("trained", "untrained", "train") or name.startswith("eval-"):
             raise ConfigError(f"teams: `{name}` is what training calls its own; rename it")
