@@ -179,7 +179,7 @@ async def play_once(
 
 
 def views_of(given: Sequence[str], config: Config) -> dict[str, str]:
-    """What `--view agent=text` shows to each agent."""
+    """Agent → text, from `--view agent=text`."""
     known = {
         name
         for team in teams_of(config).values()

@@ -24,7 +24,7 @@ COSTS = ("tokens", "turns", "repetition")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeCost:
-    """What one episode earned and spent, before prices.
+    """The reward and the costs of one episode, before prices.
 
     Example: EpisodeCost(reward=1.0, tokens=310, turns=2, repetition=0.05)
     """
@@ -66,7 +66,7 @@ class RewardParts:
     gate: float
     """g: the share of the cost that this episode pays."""
     charged: Mapping[str, float]
-    """What tokens, turns and repetition each take off R, after gate and cap."""
+    """Amounts that tokens, turns and repetition take off R, after gate and cap."""
 
     @property
     def task(self) -> float:
@@ -177,7 +177,7 @@ def repetition(messages: Sequence[str], n: int = 4) -> float:
 
 
 def repeated_grams(messages: Sequence[str], n: int = 4) -> list[tuple[int, int]]:
-    """Of each message, how many of its word n-grams repeat earlier ones, and how many it has."""
+    """For each message, the number of its word n-grams that repeat earlier ones, and of all."""
     known: set[tuple[str, ...]] = set()
     counts = []
     for words in map(str.split, messages):

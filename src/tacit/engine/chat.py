@@ -57,7 +57,7 @@ class Chat:
         return self._more(observations, tools, plain=self.tool_syntax.plain)
 
     def _more(self, observations: Prompt, tools: tuple[ToolSpec, ...], *, plain: bool) -> Ids:
-        """What the template writes after an assistant's turn, which a mark inside it helps find."""
+        """The ids that the template writes after an assistant's turn, found by a mark inside it."""
         mark = f"m{secrets.token_hex(8)}"  # no tool can know it
         said = ChatMessage("assistant", mark)
         if plain:

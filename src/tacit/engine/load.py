@@ -100,7 +100,7 @@ def model_folder(path: str) -> Path:
 
 
 def _locate(path: str) -> tuple[str, bool]:
-    """What `from_pretrained` should open, and whether it may download."""
+    """The argument of `from_pretrained`, and whether it may download."""
     if path.startswith("hub:"):
         return path.removeprefix("hub:"), True
     folder = POCKET_FOLDER if path == "pocket" else Path(path).expanduser()

@@ -138,7 +138,7 @@ def _label(observation: ChatMessage) -> str:
 
 
 def template_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """As chat templates and OpenAI-style APIs take them."""
+    """The tools in the form of chat templates and OpenAI-style APIs."""
     return [
         {
             "type": "function",

@@ -27,7 +27,7 @@ POINTERS = ("last", "best")
 CONTENT = "content"
 """Prefix of the optimiser's tensors."""
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""What reading a JSON file of the wrong shape can raise."""
+"""Errors from reading a JSON file of the wrong shape."""
 ASIDE = ".aside"
 """Suffix of a checkpoint that is being replaced by another one of the same step."""
 

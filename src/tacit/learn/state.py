@@ -20,11 +20,11 @@ OVER_BUDGET = 1.1
 
 @dataclass(slots=True)
 class State:
-    """What a checkpoint keeps beside the weights, so that a run resumes exactly."""
+    """Saved in checkpoints beside the weights, so that a run resumes exactly."""
 
     step: int = 0
     position: int = 0
-    """Of the task sampler."""
+    """Position of the task sampler."""
     duals: dict[str, Dual] = field(default_factory=dict)
     warmup: Warmup = field(default_factory=lambda: Warmup(limit=0))
     best: dict[str, Any] | None = None

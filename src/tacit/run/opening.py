@@ -1,4 +1,4 @@
-"""What every command opens first: tasks, teams, prices, engines; checked before any model loads."""
+"""Opens what every command needs: tasks, teams, prices, engines; checks it before models load."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -196,7 +196,7 @@ async def open_engines(
 
 
 def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
-    """What grades the run's answers: each task's own grader, or the judge if there is one."""
+    """Grades the run's answers: each task's own grader, or the judge if there is one."""
     if config.judge is None:
         return grade
     judge: Grader = lookup("judge", JUDGE, {})(engines[config.judge.model], config.judge)

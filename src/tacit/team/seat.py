@@ -37,7 +37,7 @@ class _Turn:
     """One message that an agent is asked for; it takes several calls if the agent uses tools."""
 
     number: str
-    """Of its first call; part of the seed."""
+    """Number of its first call, which is part of the seed."""
     part: str
     round: int = 0
     may_be_silent: bool
@@ -58,7 +58,7 @@ class Seat:
 
     @property
     def view(self) -> str:
-        """What the task shows to this agent alone."""
+        """The task's private text for this agent."""
         views = self.team.task.views
         return views.get(self.agent.name) or views.get(self.agent.role, "")
 

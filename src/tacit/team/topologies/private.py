@@ -18,7 +18,7 @@ _SENTENCE_END = re.compile(
 )
 _NUMBER = re.compile(r"\[(\d{1,4})\]|^\s*(\d{1,4})\W*$")
 NO_QUOTE = "(names no sentence)"
-"""What others read if a quoter names no sentence."""
+"""Shown to others if a quoter names no sentence."""
 
 
 async def holders(task: Task, team: Team, quotes: bool = False) -> Message:
