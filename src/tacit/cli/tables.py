@@ -112,7 +112,7 @@ PLAYS = {
     "alone": "trained, alone",
     "reworded": "reworded",
 }
-"""What the plays of a talk are called."""
+"""Names of the plays in a talk."""
 TALK = ["played", "accuracy\n%", "as it is, above it\n[interval]", "messages", "said", "read"]
 OTHERWISE = "What talk is worth: the same tasks played otherwise"
 TALK_LEGEND = (
@@ -218,7 +218,7 @@ def _choosing(choice: Choosing) -> str:
 
 
 def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
-    """What a run paid for API calls, one line per model."""
+    """A run's payments for API calls, one line per model."""
     if spend is None:
         return
     for one in spend["models"]:

@@ -1,4 +1,4 @@
-"""What every command prints with: the two consoles, progress bars, numbers, tables."""
+"""Prints for every command: the two consoles, progress bars, numbers, tables."""
 
 import json
 import sys

@@ -40,12 +40,12 @@ class ToolSyntax:
 
 def read_tagged(text: str) -> tuple[ToolCall, ...]:
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Qwen, Hermes, and our plain form."""
-    return _numbered(map(_from_json, _TAGGED.findall(text)))
+    return numbered(map(_from_json, _TAGGED.findall(text)))
 
 
 def read_functions(text: str) -> tuple[ToolCall, ...]:
     """`<function=name><parameter=key>value</parameter></function>`: Qwen3-Coder."""
-    return _numbered(
+    return numbered(
         ToolCall(name.strip(), json.dumps(dict(_PARAMETER.findall(body))))
         for name, body in _FUNCTION.findall(text)
     )
@@ -54,15 +54,15 @@ def read_functions(text: str) -> tuple[ToolCall, ...]:
 def read_list(text: str) -> tuple[ToolCall, ...]:
     """`[TOOL_CALLS] [{…}]` or `[TOOL_CALLS]name[ARGS]{…}`: Mistral."""
     if named := _NAMED.findall(text):
-        return _numbered(ToolCall(name, _first_json(body)) for name, body in named)
+        return numbered(ToolCall(name, _first_json(body)) for name, body in named)
     _, found, rest = text.partition("[TOOL_CALLS]")
     if not found:
         return ()
     try:
         listed, _ = _JSON.raw_decode(rest.lstrip())
     except (ValueError, RecursionError):
-        return _numbered([ToolCall("", rest.strip())])
-    return _numbered(map(_from_tree, listed if isinstance(listed, list) else [listed]))
+        return numbered([ToolCall("", rest.strip())])
+    return numbered(map(_from_tree, listed if isinstance(listed, list) else [listed]))
 
 
 def read_bare(text: str) -> tuple[ToolCall, ...]:
@@ -72,7 +72,7 @@ def read_bare(text: str) -> tuple[ToolCall, ...]:
     except (ValueError, RecursionError):
         return ()
     call = _from_tree(tree)
-    return _numbered([call] if call.name else [])
+    return numbered([call] if call.name else [])
 
 
 READERS: tuple[Reader, ...] = (read_functions, read_list, read_tagged, read_bare)
@@ -138,7 +138,7 @@ def _label(observation: ChatMessage) -> str:
 
 
 def template_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """As chat templates and OpenAI-style APIs take them."""
+    """The tools in the form of chat templates and OpenAI-style APIs."""
     return [
         {
             "type": "function",
@@ -177,7 +177,7 @@ def is_object(arguments: str) -> bool:
     return isinstance(_loaded(arguments), dict)
 
 
-def _numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+def numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """Ids of nine letters and digits, the only ones that every template takes."""
     return tuple(ToolCall(c.name, c.arguments, f"call{n:05d}") for n, c in enumerate(calls, 1))
 

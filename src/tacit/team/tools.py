@@ -45,7 +45,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool knows of its caller: what that agent sees, and no other agent's view."""
+    """The caller as a tool sees it: with its own view, and no other agent's."""
 
     task: Task
     """Its id, question, instruction and visible tests; no reference and no views."""
