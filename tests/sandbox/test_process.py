@@ -261,6 +261,13 @@ async def test_the_home_folder_and_this_checkout_cannot_be_read(run: Run) -> Non
     assert "tacit" not in result.stdout
 
 
+async def test_folders_beside_the_systems_own_cannot_be_read(run: Run) -> None:
+    """Containers often keep an application in /usr/src: its tasks hold answers and views."""
+    result = await run("import os\nprint(os.listdir('/usr/src'))")
+    assert result.outcome is Outcome.ERROR and "Error: " in result.stderr
+    assert await still_works(run)
+
+
 async def test_the_parent_cannot_be_killed(run: Run) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         program = (

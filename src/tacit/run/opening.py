@@ -167,7 +167,7 @@ def variants_of(config: Config, team: TeamConfig, tasks: Sequence[Task]) -> Vari
         missing["silent"] = (
             "evaluation.without_helpers is off"
             if not config.evaluation.without_helpers
-            else "needs agents that answer, frozen and greedy, and helpers that may all be silent"
+            else "needs helpers that may be silent, others frozen and greedy, no tools from outside"
         )
     for role in sorted(speakers):
         agent = team.agents[role]

@@ -71,12 +71,16 @@ def make_policy(method: Method, folder: str, limits: Limits) -> dict[str, Any]:
 @functools.cache
 def _visible_paths() -> tuple[list[str], dict[str, str], list[str]]:
     """Folders to show read-only, links between them, and where installed packages lie."""
-    system = [Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")]
+    folders = ("bin", "sbin", "lib", "lib32", "lib64")
+    system = [Path(above) / name for above in ("/", "/usr") for name in folders]
+    system += map(Path, ("/usr/libexec", "/usr/share", "/usr/local/lib"))
     links = {str(p): str(p.readlink()) for p in system if p.is_symlink()}
     packages = list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
-    python = [os.path.realpath(path) for path in (sys.base_prefix, sys.base_exec_prefix)]
+    prefixes = map(os.path.realpath, (sys.base_prefix, sys.base_exec_prefix))
+    python = [path for path in prefixes if path != "/usr"]  # beside it, /usr/src may hold tasks
     shown: list[Path] = []
-    for path in [*(p for p in system if not p.is_symlink()), *map(Path, python + packages)]:
+    plain = [str(path) for path in system if not path.is_symlink()]
+    for path in map(Path, python + plain + packages):
         if path.is_dir() and not any(path.is_relative_to(other) for other in shown):
             shown.append(path)
     return [str(path) for path in shown], links, packages

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -57,7 +58,7 @@ class ToolContext:
 
 def shown(task: Task) -> Task:
     """The task as tools see it. A level such as `needed` would give away who should speak."""
-    data = {name: task.data[name] for name in SHOWN if name in task.data}
+    data = {name: deepcopy(task.data[name]) for name in SHOWN if name in task.data}
     return replace(task, answer="", level="", subject="", views={}, data=data)
 
 

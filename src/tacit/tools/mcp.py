@@ -176,12 +176,8 @@ class Server:
                     if unset := [name for name in config.env if name not in os.environ]:
                         raise ConfigError(f"its `env` names {', '.join(unset)}: set it")
                     passed = {name: os.environ[name] for name in config.env}
-                    started = StdioServerParameters(
-                        command=program,
-                        args=arguments,
-                        env=passed,
-                        encoding_error_handler="replace",
-                    )
+                    started = StdioServerParameters(command=program, args=arguments, env=passed)
+                    started.encoding_error_handler = "replace"
                     transport = stdio_client(started, errlog=errors)
                 try:
                     client = await stack.enter_async_context(Client(transport, cache=None))
