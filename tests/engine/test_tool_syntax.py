@@ -103,6 +103,28 @@ def test_code_may_have_its_line_breaks_inside_its_quotes(template: str) -> None:
     assert call.name == "add" and json.loads(call.arguments) == {"a": "x = 5\nx"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"name": "add", "arguments": {"a": 5}}',
+        'I compute.\n```json\n{\n  "name": "add",\n  "arguments": {\n    "a": 5}\n}\n```\nSo.',
+        '<tools>\n{"name": "add", "arguments": {"a": 5, "code": "x = 1\n{}"}}\n</tools>',
+    ],
+    ids=["bare", "in a block", "in other tags"],
+)
+def test_calls_without_the_tags_are_read_too(said: str) -> None:
+    """As Qwen2.5-Coder writes them, whose template asks for tags."""
+    (call,) = chat_with(QWEN).tool_calls(said, Stop.EOS)
+    assert call.name == "add" and json.loads(call.arguments)["a"] == 5
+
+
+@pytest.mark.parametrize(
+    "said", ['{"name": "Ann", "age": 5}', 'So {"name": "add", "arguments": {}}.', "{\n}", '{"a": ']
+)
+def test_other_json_is_no_call(said: str) -> None:
+    assert chat_with(QWEN).tool_calls(said, Stop.EOS) == ()
+
+
 @pytest.mark.parametrize("template", [*CALLS, None], ids=[*NAMES, "plain"])
 def test_what_is_appended_is_what_the_template_would_have_written(template: str | None) -> None:
     """Whole conversation by the template = prompt, answer with its end, and what is appended."""

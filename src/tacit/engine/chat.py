@@ -21,6 +21,7 @@ from tacit.engine.tool_syntax import (
     find_syntax,
     numbered,
     plain_results,
+    read_bare,
     template_tools,
 )
 from tacit.errors import EngineError
@@ -81,7 +82,8 @@ class Chat:
         """The tools that an answer calls, outside of its reasoning."""
         if stop is not Stop.EOS:
             return ()
-        return self.tool_syntax.read(text.rpartition("</think>")[2])
+        answer = text.rpartition("</think>")[2]
+        return self.tool_syntax.read(answer) or read_bare(answer)
 
     @cached_property
     def tool_syntax(self) -> ToolSyntax:

@@ -7,6 +7,7 @@ template has none, or one that none of the readers knows, is told our plain form
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ _JSON = json.JSONDecoder(strict=False)
 _TAGGED = re.compile(r"<\s?tool_call>(.*?)(?:<\s?/tool_call>|\Z)", re.S)
 _FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(?:</function>|\Z)", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.S)
+_BEGUN = re.compile(r"^[ \t]*(?:(?:```(?:json)?|<tools>|<\|python_tag\|>)\s*)?(?=\{)", re.M)
 _NAMED = re.compile(r"\[TOOL_CALLS\]\s*([\w.-]+)\s*\[ARGS\]\s*(.*?)(?=\[TOOL_CALLS\]|\Z)", re.S)
 
 
@@ -66,13 +68,18 @@ def read_list(text: str) -> tuple[ToolCall, ...]:
 
 
 def read_bare(text: str) -> tuple[ToolCall, ...]:
-    """`{"name": …, "parameters": {…}}` and nothing before it: Llama 3."""
-    try:
-        tree, _ = _JSON.raw_decode(text.lstrip().removeprefix("<|python_tag|>").lstrip())
-    except (ValueError, RecursionError):
-        return ()
-    call = _from_tree(tree)
-    return numbered([call] if call.name else [])
+    """`{"name": …, "parameters": {…}}` that begins a line, bare or in a code block.
+
+    Llama 3 writes this, and Qwen2.5-Coder instead of the tags that its template asks for.
+    """
+    calls, end = [], 0
+    for start in _BEGUN.finditer(text):
+        with suppress(ValueError, RecursionError):
+            if start.end() >= end:  # not inside of the call before it
+                tree, end = _JSON.raw_decode(text, start.end())
+                given = tree.get("arguments", tree.get("parameters"))
+                calls += [_from_tree(tree)] if isinstance(given, Mapping) else []
+    return numbered(call for call in calls if call.name)
 
 
 READERS: tuple[Reader, ...] = (read_functions, read_list, read_tagged, read_bare)
