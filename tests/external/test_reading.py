@@ -97,6 +97,7 @@ def test_several_keys_are_several_agents(tmp_path: Path) -> None:
         ("Answer in one word", "Answer in one word"),
         ("You are an agent of the people who", "agent of the people"),
         ("You are a", ""),
+        ("You are Agent A. Plan.", "Agent A"),
         ("   ", ""),
     ],
 )

@@ -110,7 +110,7 @@ def name_in(system: str) -> str:
     told = _OPENING.match(system.strip())
     rest = system.strip()[told.end() if told else 0 :]
     words = re.split(r"[.,:;!?\n(<]", rest, maxsplit=1)[0].split()[:_WORDS]
-    while words and words[-1].lower() in ("a", "an", "the", "of", "to", "who", "that", "and", "in"):
+    while words and words[-1] in ("a", "an", "the", "of", "to", "who", "that", "and", "in"):
         words.pop()
     return " ".join(words)[:_LETTERS].strip()
 

@@ -126,7 +126,9 @@ def check_folder(options: RecordOptions) -> KeylessFolder:
 def show_recording(recording: Recording) -> None:
     """Who said how much in which episodes, and what is missing."""
     rows = ledger(recording.episodes)
-    _say(f"{len(recording.episodes)} episodes by {len({row.agent for row in rows})} agents")
+    records = [one for group in recording.records.values() for one in group]
+    how = ", told apart by pauses," if any(one.episode is None for one in records) else ""
+    _say(f"{len(recording.episodes)} episodes{how} by {len({row.agent for row in rows})} agents")
     for row in rows:
         _say(
             f"  {row.agent} ({row.model}): {row.calls} calls, {row.tool_calls} of tools, "
