@@ -304,3 +304,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         file.write(b'{"other": 1}\n')
     with pytest.raises(ConfigError, match=r"calls.jsonl line 2 is no call"):
         read_recording(tmp_path)
+    read(tmp_path, [record(0)])
+    (tmp_path / "outcomes.jsonl").write_bytes(b'{"episode": "a"}\n')
+    with pytest.raises(ConfigError, match=r"outcomes.jsonl line 1 is no outcome"):
+        read_recording(tmp_path)
