@@ -206,6 +206,16 @@ def test_headers_and_paths_name_episodes_and_agents_and_stay_here(
     assert nothing.status_code == 404 and "/v1" in nothing.json()["error"]["message"]
 
 
+def test_a_recording_can_be_audited_while_it_goes_on(tmp_path: Path, server: ModelServer) -> None:
+    with recording(tmp_path, server.url) as (base, process):
+        ask(base, "chat/completions", json.dumps(CHAT).encode())
+        done = tacit_(tmp_path, "audit", "kept")
+        assert done.returncode == 0 and "Planner" in done.stdout, done.stderr
+        again = tacit_(tmp_path, "record", "--to", server.url, "--out", "kept", "--port", "0")
+        assert again.returncode == 2 and "in use by another process" in again.stderr
+        log_of(process)
+
+
 def test_what_fails_is_passed_on_kept_and_left_out(tmp_path: Path) -> None:
     upstream = Server([failure(429, "slow down", retry_after="7"), completion("42")])
     body = json.dumps(CHAT).encode()
