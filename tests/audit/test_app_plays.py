@@ -138,6 +138,27 @@ async def test_an_agent_is_known_again_although_its_prompt_holds_the_date(
     assert worth(await audit(tmp_path)) == {"planner": 1.0, "cheerleader": 0.0}
 
 
+async def test_more_tasks_cost_nothing_for_those_that_were_played(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    (tmp_path / "few.jsonl").write_text("".join(path.read_text().splitlines(True)[:4]))
+    await record(tmp_path, server.url, "few.jsonl")
+    await audit(tmp_path, options={"tasks": str(tmp_path / "few.jsonl")})
+    await record(tmp_path, server.url)
+    server.forget()
+    assert (await audit(tmp_path))["tasks"] == TASKS
+    asked_of = {body["messages"][1]["content"].split("?")[0] for body in server.bodies}
+    assert asked_of == {f"Question {n}" for n in range(4, TASKS)}
+
+
+async def test_where_all_is_wrong_the_audit_says_so(tmp_path: Path, server: ModelServer) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(path.read_text().replace('"42"', '"7"'))
+    await record(tmp_path, server.url)
+    assert "nothing can be seen to help: check the grader" in printed(await audit(tmp_path))
+
+
 @pytest.mark.parametrize("named", ["../../../planner", "Q/A", "p" * 300])
 async def test_an_agent_may_have_any_name(tmp_path: Path, server: ModelServer, named: str) -> None:
     STATE["named"] = named

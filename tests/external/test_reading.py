@@ -97,6 +97,7 @@ def test_several_keys_are_several_agents(tmp_path: Path) -> None:
         ("Answer in one word", "Answer in one word"),
         ("You are an agent of the people who", "agent of the people"),
         ("You are a", ""),
+        ("You are Agent A. Plan.", "Agent A"),
         ("   ", ""),
     ],
 )
@@ -302,4 +303,8 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     with (tmp_path / "calls.jsonl").open("ab") as file:
         file.write(b'{"other": 1}\n')
     with pytest.raises(ConfigError, match=r"calls.jsonl line 2 is no call"):
+        read_recording(tmp_path)
+    read(tmp_path, [record(0)])
+    (tmp_path / "outcomes.jsonl").write_bytes(b'{"episode": "a"}\n')
+    with pytest.raises(ConfigError, match=r"outcomes.jsonl line 1 is no outcome"):
         read_recording(tmp_path)

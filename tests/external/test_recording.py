@@ -206,6 +206,16 @@ def test_headers_and_paths_name_episodes_and_agents_and_stay_here(
     assert nothing.status_code == 404 and "/v1" in nothing.json()["error"]["message"]
 
 
+def test_a_recording_can_be_audited_while_it_goes_on(tmp_path: Path, server: ModelServer) -> None:
+    with recording(tmp_path, server.url) as (base, process):
+        ask(base, "chat/completions", json.dumps(CHAT).encode())
+        done = tacit_(tmp_path, "audit", "kept")
+        assert done.returncode == 0 and "Planner" in done.stdout, done.stderr
+        again = tacit_(tmp_path, "record", "--to", server.url, "--out", "kept", "--port", "0")
+        assert again.returncode == 2 and "in use by another process" in again.stderr
+        log_of(process)
+
+
 def test_what_fails_is_passed_on_kept_and_left_out(tmp_path: Path) -> None:
     upstream = Server([failure(429, "slow down", retry_after="7"), completion("42")])
     body = json.dumps(CHAT).encode()
@@ -217,6 +227,7 @@ def test_what_fails_is_passed_on_kept_and_left_out(tmp_path: Path) -> None:
     assert (late.status_code, late.headers["retry-after"]) == (429, "7")
     assert late.json()["error"]["message"] == "slow down"
     assert "recorded 2 requests, 1 of them failed" in log
+    assert "1 episodes, told apart by pauses, by 1 agents" in log
     assert "note: 1 call failed and is left out" in log
     kept = read_recording(tmp_path / "kept")
     assert kept.failed == 1 and "1 call failed and is left out" in kept.notes
@@ -404,7 +415,7 @@ def test_a_program_without_an_answer_has_failed_one_task_and_the_others_go_on(
     assert done.returncode == 0, done.stderr
     assert "none my_app:solve must return its answer as text, not NoneType" in done.stderr
     assert "exit my_app:solve: SystemExit: 3" in done.stderr
-    assert "3 of 3: fine" in done.stderr
+    assert "3 of 3: fine" in done.stderr and "3 episodes by 0 agents" in done.stderr
 
 
 def test_what_the_server_failed_at_is_run_again(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,8 @@ async def _of_an_app(
     if not path.is_dir():
         return audit_spans(path, load_prices(config.prices) if config.prices else None)
     options = AppOptions(**{name: value for name, value in app.items() if value is not None})
-    with RunFolder(path).held(), bars() as listen:
+    held = RunFolder(path).held() if options.program else nullcontext()  # it may still grow
+    with held, bars() as listen:
         return await audit_recording(path, config, options, listen, note, dry)
 
 

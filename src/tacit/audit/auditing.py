@@ -277,6 +277,8 @@ class Audit:
                 wrong = [one.error for one in plays if one.error and bool(one.grade) == graded]
                 if wrong:
                     yield f"{name}, {len(wrong)} of {len(plays)} plays {what}: {wrong[0]}"
+        if self.base and not any(one.grade and one.grade.reward for one in self.base):
+            yield "with all, every reward is 0, so nothing can be seen to help: check the grader"
         if rest := [one.name for one in self.targets if one.name not in self.worth]:
             yield f"not valued, since it ended before: {', '.join(rest)}"
 

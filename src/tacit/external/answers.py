@@ -53,25 +53,14 @@ def spoken(path: str, request: Mapping[str, Any], text: str) -> Json:
 
 
 _RESPONSE: Json = {
-    "object": "response",
-    "status": "completed",
-    "error": None,
-    "incomplete_details": None,
-    "instructions": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "temperature": None,
-    "top_p": None,
-    "tool_choice": "auto",
-    "tools": [],
+    "object": "response", "status": "completed", "error": None, "incomplete_details": None,
+    "instructions": None, "metadata": {}, "parallel_tool_calls": True, "temperature": None,
+    "top_p": None, "tool_choice": "auto", "tools": [],
     "usage": {
-        "input_tokens": 0,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": 0,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": 0,
+        "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 0, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
     },
-}
+}  # fmt: skip
 
 
 def _pieces(response: Json) -> Iterator[Json]:

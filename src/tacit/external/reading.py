@@ -111,7 +111,7 @@ def name_in(system: str) -> str:
     told = _OPENING.match(system.strip())
     rest = system.strip()[told.end() if told else 0 :]
     words = re.split(r"[.,:;!?\n(<]", rest, maxsplit=1)[0].split()[:_WORDS]
-    while words and words[-1].lower() in ("a", "an", "the", "of", "to", "who", "that", "and", "in"):
+    while words and words[-1] in ("a", "an", "the", "of", "to", "who", "that", "and", "in"):
         words.pop()
     return " ".join(words)[:_LETTERS].strip()
 
@@ -274,11 +274,16 @@ def _outcomes(path: Path, broken: Collection[str | None]) -> dict[str, dict[str,
     agent it would count as wrong too, and must not seem to be worse for that.
     """
     wrong = {"grade": asdict(Grade(reward=0.0, right=False))}
-    lines = (json.loads(line) for line in read_lines(path / OUTCOMES))
-    return {
-        line["episode"]: line | (wrong if line["broke"] and line["episode"] not in broken else {})
-        for line in lines
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for number, text in enumerate(read_lines(path / OUTCOMES), start=1):
+        try:
+            line = json.loads(text)
+            by_itself = line["broke"] and line["episode"] not in broken
+            found[line["episode"]] = line | (wrong if by_itself else {})
+        except (ValueError, KeyError, TypeError):
+            told = f"{path / OUTCOMES} line {number} is no outcome: remove that line"
+            raise ConfigError(f"{told}, and its task is run again") from None
+    return found
 
 
 def _lost(lost: Mapping[str, str]) -> Iterable[str]:

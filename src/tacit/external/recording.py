@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,7 +64,13 @@ async def run_record(options: RecordOptions) -> None:
         run.write_json(ABOUT, {"to": upstream.url, "pause": options.pause})
         run.log_start()
         kept = CallLog(run)
-        app = PassThrough(upstream, _keeper(kept, quiet=options.quiet), keys=kept.keys)
+
+        def keep(exchange: Exchange) -> None:
+            record = kept.keep(exchange)
+            if not options.quiet:
+                _say(_line(record))
+
+        app = PassThrough(upstream, keep, keys=kept.keys)
         sock.listen(BACKLOG)  # whoever reads the next line can connect
         host, port = sock.getsockname()[:2]
         base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -82,15 +88,6 @@ async def run_record(options: RecordOptions) -> None:
         lost = f"; {kept.lost} could not be kept" if kept.lost else ""
         _say(f"recorded {kept.kept} requests, {kept.failed} of them failed{lost}")
         show_recording(read_recording(run.path))
-
-
-def _keeper(kept: CallLog, *, quiet: bool) -> Callable[[Exchange], None]:
-    def keep(exchange: Exchange) -> None:
-        record = kept.keep(exchange)
-        if not quiet:
-            _say(_line(record))
-
-    return keep
 
 
 @contextmanager
@@ -126,7 +123,9 @@ def check_folder(options: RecordOptions) -> KeylessFolder:
 def show_recording(recording: Recording) -> None:
     """Who said how much in which episodes, and what is missing."""
     rows = ledger(recording.episodes)
-    _say(f"{len(recording.episodes)} episodes by {len({row.agent for row in rows})} agents")
+    records = [one for group in recording.records.values() for one in group]
+    how = ", told apart by pauses," if any(one.episode is None for one in records) else ""
+    _say(f"{len(recording.episodes)} episodes{how} by {len({row.agent for row in rows})} agents")
     for row in rows:
         _say(
             f"  {row.agent} ({row.model}): {row.calls} calls, {row.tool_calls} of tools, "
@@ -192,10 +191,7 @@ async def _play(
             said = line["error"] or mark or ""
             _say(run.hidden(f"{next(ended)} of {total}: {task.id} {said}".rstrip()))
 
-    async def players() -> None:
-        await asyncio.gather(*(player() for _ in range(options.at_once)))
-
-    playing = asyncio.create_task(players())
+    playing: asyncio.Future[Any] = asyncio.gather(*(player() for _ in range(options.at_once)))
     await asyncio.wait({playing, serving}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         playing.cancel()
