@@ -152,7 +152,7 @@ async def timed(
     async with Pool(settings, opener, Account()) as pool:
         while pool.ready < workers:
             await asyncio.sleep(0.1)
-        roster = replace(team(RemoteEngine(model_key("pocket"), "pocket")), elsewhere=pool.play)
+        roster = replace(team(RemoteEngine(model_key("pocket"), "pocket")), remote=pool.play)
         await play_all(roster, jobs(4 * workers), concurrency=concurrency)
         began = time.perf_counter()
         episodes = await play_all(roster, jobs(count), concurrency=concurrency)

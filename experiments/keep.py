@@ -29,9 +29,9 @@ RESULTS = Path(__file__).parent / "results"
 EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 CURVES = (
     "accuracy/sampled", "accuracy/silent_arm", "accuracy/policy", "cost/tokens", "cost/turns",
-    "lambda/tokens", "lambda/turns", "groups/mixed", "groups/too_easy", "groups/too_hard",
-    "train/gradient_norm", "train/entropy", "train/base_loss", "train/engine_gap",
-    "train/clip_fraction", "train/dropped",
+    "lambda/tokens", "lambda/turns", "lambda/money", "groups/mixed", "groups/too_easy",
+    "groups/too_hard", "train/gradient_norm", "train/entropy", "train/base_loss",
+    "train/engine_gap", "train/clip_fraction", "train/dropped",
 )  # fmt: skip
 """Of every step's numbers, those that are kept; tokens and silence by role too."""
 

@@ -5,7 +5,7 @@ how well they tell those who are needed from the others. `words` goes by the rar
 an agent's notes or paragraphs shares with the question, `title` by how much of a paragraph's title
 the question holds. A word is as rare as few notes of the training tasks hold it. The line is that
 which tells the validation tasks apart best, as in `experiments/chain.py` for a trained agent.
-`--keep` writes what the rule says of split GSM8K's test tasks into `results/rules`, for `talk.py`.
+`--keep` writes what the rules say of the test tasks into `results/rules`, for `talk.py`.
 """
 
 import json
@@ -142,11 +142,15 @@ def _auc(scored: Scored) -> float:
     return auc(needed, idle) or 0.5
 
 
-def keep(name: str, path: Path) -> None:
-    """On which test tasks the rule speaks, where one agent may."""
-    scored, line = ruled(name, "words")
-    ids = [task.id.rpartition("/")[2] for task in load_tasks(name, split="test")]
-    speaks = "".join("01"[score >= line] for _, score in scored)
+def keep(name: str, path: Path, rule: str = "words") -> None:
+    """On which test tasks the rule speaks; where several agents may, of each of them."""
+    scored, line = ruled(name, rule)
+    tasks = load_tasks(name, split="test")
+    ids = [task.id.rpartition("/")[2] for task in tasks]
+    flags = "".join("01"[score >= line] for _, score in scored)
+    agents = list(tasks[0].data["speak"])
+    by_agent = {agent: flags[place :: len(agents)] for place, agent in enumerate(agents)}
+    speaks = by_agent if len(agents) > 1 else flags
     tree = {"tasks": f"{name}/test", "ids": ids, "speaks": speaks, "auc": round(_auc(scored), 4)}
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(tree) + "\n", encoding="utf-8")
@@ -157,6 +161,9 @@ if __name__ == "__main__":
         rules = Path(__file__).parent / "results" / "rules"
         keep("split_gsm8k_blind", rules / "split-gsm8k-blind.json")
         keep("split_gsm8k", rules / "split-gsm8k-seeing.json")
+        for name in ("hotpotqa", "2wiki", "musique"):
+            for rule in RULES:
+                keep(f"split_{name}", rules / f"split-{name}-{rule}.json", rule)
         sys.exit()
     for name in sys.argv[1:] or VALIDATION:
         for rule in ["words"] if "gsm8k" in name else RULES:

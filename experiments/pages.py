@@ -19,7 +19,7 @@ from experiments import audits, tables
 from experiments.plots import Point, scatter
 from experiments.records import FOLDER, Measured, Records, difference, on_shared
 from experiments.tables import interval, p_value, points, table
-from experiments.talk import holders_table, talk_table
+from experiments.talk import holders_table, talk_table, tools_table
 from tacit import ConfigError, TacitError
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -250,6 +250,7 @@ def page(records: Records, name: str, names: list[str]) -> str:
         "Paired differences": tables.within_table,
         "What talk is worth": talk_table,
         "Who speaks": holders_table,
+        "What a tool is worth": tools_table,
         "By level": tables.level_table,
         "By how often the Actor alone is right": tables.difficulty_table,
         "Training": tables.training_table,

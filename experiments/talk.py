@@ -20,12 +20,13 @@ from experiments.records import (
     Records,
     auc,
     difference,
+    on_shared,
 )
 from experiments.tables import WORTH, Names, interval, percent, points, table
 from tacit.evaluation.statistics import Estimate
-from tacit.run.folder import ALONE, REWORDED, SPEAKING, WITHOUT
+from tacit.run.folder import ALONE, REWORDED, SPEAKING, VARIANTS, WITHOUT
 
-TRAINED = "trained"
+TRAINED, NO_TOOL = "trained", ", without the tool"
 RULES = FOLDER / "rules"
 ORACLE = "told the missing sentence"
 
@@ -60,9 +61,9 @@ def talk_table(records: Records, names: Names) -> str:
 
 
 def _evaluations(records: Records, name: str) -> list[str]:
-    """Those that were also played with everybody made to speak."""
+    """Those that were also played with everybody made to speak, but for training's own."""
     found = dict.fromkeys(one for run in records.runs[name].values() for one in run["evaluations"])
-    return [one for one in found if one + SPEAKING in found]
+    return [one for one in found if one + SPEAKING in found and not one.startswith("eval-")]
 
 
 def _seed(number: int, run: Any, played: str) -> str:
@@ -125,6 +126,12 @@ class Chose(NamedTuple):
     def auc(self) -> float:
         return auc(self.odds[self.needed], self.odds[~self.needed])
 
+    @property
+    def shares(self) -> list[str]:
+        """Who spoke, of those with a title that the question names, a second hop, nothing, all."""
+        kinds = (self.named > 0, self.needed & (self.named < 1), ~self.needed)
+        return [*(_mean(self.spoke[kind]) for kind in kinds), _mean(self.spoke)]
+
 
 def _by_level(one: Columns) -> dict[str, str]:
     if "needed" not in one.get("level", ()):
@@ -154,25 +161,83 @@ def _choices(one: Columns, agent: str, rounds: int | None) -> tuple[Array, Array
 
 
 def holders_table(records: Records, names: Names) -> str:
-    """Who of several agents with paragraphs speaks, before and after a question of the asker's."""
-    rows = []
+    """Who of several agents with paragraphs speaks, before and after a question of the asker's.
+
+    Then what the rules of `overlap.py` would have done.
+    """
+    rows, sets = [], dict[str, Columns]()
     for name in names:
         for seed, run in records.runs[name].items():
             for evaluation, one in run["evaluations"].items():
-                if "named" not in one or evaluation.endswith((SPEAKING, REWORDED)):
+                chose_free = {"named", "choices"} <= one.keys() and not evaluation.endswith(
+                    VARIANTS
+                )
+                if evaluation.startswith("eval-") or not chose_free:
                     continue
+                sets.setdefault(one["tasks"].partition("/")[0], one)
                 again = any(choice.endswith("round 1") for choice in one["choices"])
                 for rounds, when in ((1, "before the question"), (None, "after")):
                     chose = Chose.of(one, rounds)
                     if chose is None or (rounds and not again):
                         continue
-                    kinds = (chose.named > 0, chose.needed & (chose.named < 1), ~chose.needed)
-                    spoke = [_mean(chose.spoke[kind]) for kind in kinds]
                     label = f"{evaluation}, {when}" if again else evaluation
-                    known = f"{chose.auc:.2f}".lstrip("0")
-                    rows.append((label, str(seed), known, *spoke, _mean(chose.spoke)))
+                    rows.append((label, str(seed), f"{chose.auc:.2f}".lstrip("0"), *chose.shares))
+    for tasks, one in sets.items():
+        for path in sorted(RULES.glob(f"{tasks.replace('_', '-')}-*.json")):
+            rule = json.loads(path.read_text(encoding="utf-8"))
+            silent = {}
+            for agent, flags in rule["speaks"].items():
+                quiet = {
+                    task: "10"[int(flag)] for task, flag in zip(rule["ids"], flags, strict=True)
+                }
+                text = "".join(quiet.get(task, "-") for task in one["ids"])
+                silent[f"{agent}, round 0"] = {"silent": text, "log_silence": 0.0}
+            if ruled := Chose.of({**one, "choices": silent}):
+                known = f"{rule['auc']:.2f}".lstrip("0")
+                rows.append(
+                    (
+                        f"the rule by {path.stem.rpartition('-')[2]}, {tasks}",
+                        "",
+                        known,
+                        *ruled.shares,
+                    )
+                )
     head = (
         "team", "seed", "AUC", "spoke, title named %", "second hop %", "not needed %", "all %",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def tools_table(records: Records, names: Names) -> str:
+    """Whether a tool was called where that made the answer right: beside the same team without."""
+    rows = []
+    for name in names:
+        for seed, run in records.runs[name].items():
+            one = Records({name: {seed: run}})
+            for played, without in ((e, f"{e}{NO_TOOL}") for e in run["evaluations"]):
+                if without not in run["evaluations"]:
+                    continue
+                team, other = on_shared(one.get(name, played), one.get(name, without))
+                calls = sum(team.column(f"calls.{kind}.calls")[0] for kind in team.helpers)
+                plain = sum(other.column(f"calls.{kind}.calls")[0] for kind in other.helpers)
+                asked = calls > plain
+                gained = team.right_ST[0] > other.right_ST[0]
+                known = auc(asked[gained] * 1.0, asked[~gained] * 1.0) if gained.any() else 0.5
+                rows.append(
+                    (
+                        played,
+                        str(seed),
+                        points(difference(other, team)),
+                        _mean(asked),
+                        _mean(asked[gained]),
+                        _mean(asked[~gained]),
+                        f"{known:.2f}".lstrip("0"),
+                        f"{team.mean('observed'):.1f}",
+                    )
+                )
+    head = (
+        "team", "seed", "over the same without the tool", "called %", "where it made right %",
+        "elsewhere %", "AUC", "tokens observed",
     )  # fmt: skip
     return table(head, rows)
 
@@ -209,7 +274,7 @@ def gained(records: Records, name: str, team: Measured) -> Estimate | None:
     """The share of what the oracle gains over the Actor alone."""
     untrained = f"{_set(name)}-untrained"
     alone, told = (records.measured(untrained, one) for one in ("alone", ORACLE))
-    if not alone or not told:
+    if not alone or not told or team.tasks != alone.tasks:
         return None
     rows = [team.right_ST, *(one.only(team.ids).right_ST for one in (alone, told))]
     return over_draws(lambda mine, none, all_of: (mine - none) / (all_of - none), rows)

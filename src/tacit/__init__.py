@@ -1,4 +1,4 @@
-"""Tacit trains teams of language-model agents to solve tasks, saying only what pays.
+"""Tacit trains, audits and serves teams of language-model agents that say only what is worth it.
 
 What `__init__.pyi` lists may be relied on; what lies deeper may move. Names are imported when they
 are first used, so that `import tacit` is quick.

@@ -81,7 +81,7 @@ Prompt = tuple[ChatMessage, ...]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an agent said to the others. A silent message has no text and reaches nobody."""
+    """A message to the other agents. A silent one has no text and is shown to nobody."""
 
     agent: str
     text: str = ""
@@ -156,7 +156,7 @@ class Call:
     output_ids: Ids = ()
     """Every sampled id, the end-of-sequence token included."""
     logprobs: tuple[float, ...] = ()
-    """Of each output id, under the distribution it was drawn from."""
+    """Log-probability of each output id under the distribution it was drawn from."""
     policy: str = ""
     """Name of the trained weights that spoke; empty for a frozen agent."""
     version: int = 0
@@ -183,7 +183,7 @@ class Call:
     reused: bool = False
     """Answered from the cache: its tokens count as usual, but nothing was paid."""
     logprob: float | None = None
-    """Of the whole output: the sum of `logprobs`, or the server's number; None if not known."""
+    """Log-probability of the whole output: the sum of `logprobs`, or the server's number."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Tools that were run. Their results are in the prompt of the agent's next call."""
 
@@ -241,7 +241,7 @@ class Grade:
     reward: float
     right: bool
     answer: str = ""
-    """What the grader read as the answer; empty if it found none."""
+    """The answer as the grader read it; empty if it found none."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -261,7 +261,7 @@ class Episode:
     sample: int
     level: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
-    """What single agents were shown of the task; see `Task.views`."""
+    """The task's private texts by agent; see `Task.views`."""
     needed: Mapping[str, bool] = field(default_factory=dict)
     """Agent → whether it held information that the others needed, if the task says so."""
     calls: tuple[Call, ...] = ()

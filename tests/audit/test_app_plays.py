@@ -30,13 +30,15 @@ STATE: dict[str, Any] = {}
 
 
 def asked(base_url: str, system: str, *heard: str) -> str:
+    named = STATE.get("named", "") if "planner" in system else ""
     messages = [
         {"role": "system", "content": system},
         {"role": "user", "content": "\n".join(filter(None, heard))},
     ]
     body = {"model": "m", "messages": messages}
+    headers = SHOWN | ({"x-tacit-role": named} if named else {})
     reply = httpx2.post(
-        f"{base_url}/chat/completions", json=body, headers=SHOWN, timeout=60.0, verify=False
+        f"{base_url}/chat/completions", json=body, headers=headers, timeout=60.0, verify=False
     )
     return str(reply.raise_for_status().json()["choices"][0]["message"]["content"] or "")
 
@@ -63,6 +65,8 @@ def solved(base_url: str, task: Task) -> str:
     if STATE.get("halves") and not plan and int(task.id[-1]) % 2:
         raise ValueError("no plan")
     cheer = asked(base_url, f"You are the cheerleader. {date}", task.question)
+    if "breaks" in STATE and int(task.id[-1]) % 2 == STATE["breaks"]:
+        raise ValueError("bad luck")
     try:
         return asked(base_url, f"You are the solver. {date}", task.question, plan, cheer)
     except Exception:
@@ -134,6 +138,14 @@ async def test_an_agent_is_known_again_although_its_prompt_holds_the_date(
     assert worth(await audit(tmp_path)) == {"planner": 1.0, "cheerleader": 0.0}
 
 
+@pytest.mark.parametrize("named", ["../../../planner", "Q/A", "p" * 300])
+async def test_an_agent_may_have_any_name(tmp_path: Path, server: ModelServer, named: str) -> None:
+    STATE["named"] = named
+    await record(tmp_path, server.url)
+    assert worth(await audit(tmp_path)) == {named: 1.0, "cheerleader": 0.0}
+    assert len(list((tmp_path / "rec" / "episodes").glob("without *.jsonl"))) == 2
+
+
 async def test_a_play_that_never_met_the_agent_is_none_without_it(
     tmp_path: Path, server: ModelServer
 ) -> None:
@@ -180,6 +192,33 @@ async def test_plays_that_break_now_and_then_count_beside_the_others(
     await record(tmp_path, server.url)
     (planner, _) = (await audit(tmp_path))["parts"]
     assert (planner["tasks"], planner["failed"], planner["value"]["mean"]) == (TASKS, 4, 1.0)
+
+
+async def test_an_app_that_breaks_by_itself_makes_no_agent_vital(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    """Half of all runs break whoever is asked, other ones each time."""
+    STATE["breaks"] = 0
+    await record(tmp_path, server.url)
+    STATE["breaks"] = 1
+    result = await audit(tmp_path)
+    assert (result["reward"], worth(result)["cheerleader"]) == (0.5, 0.0)
+    assert "with all, 4 of 8 plays failed, which counts as reward 0" in printed(result)
+
+
+async def test_tasks_are_told_apart_although_one_is_called_like_a_second_try(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()[:2]]
+    rows[1]["id"] = f"{rows[0]['id']} (2)"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    await record(tmp_path, server.url)
+    result = await audit(tmp_path)
+    assert worth(result) == {"planner": 1.0, "cheerleader": 0.0}
+    (plays,) = (tmp_path / "rec" / "episodes").glob("without cheerleader *")
+    episodes = [json.loads(line) for line in plays.read_text().splitlines()]
+    assert all(episode["calls"][0]["reused"] for episode in episodes), "each by its own recording"
 
 
 @pytest.mark.parametrize("careless", [False, True])

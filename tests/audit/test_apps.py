@@ -103,3 +103,11 @@ def test_options_of_apps_are_for_recordings(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--program is for recordings" in done.stderr
     done = tacit_(tmp_path, "audit", "no.jsonl")
     assert done.returncode != 0 and "no.jsonl" in done.stderr
+    done = tacit_(tmp_path, "audit", "no.jsonl", "--key-env", "HOME")
+    assert done.returncode == 2 and "--key-env says how an app is run again" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_app_is_not_pruned_by_us(recorded: Path) -> None:
+    done = tacit_(recorded, "prune", "rec")
+    assert done.returncode == 2 and "`rec` is of an app, which you alone can change" in done.stderr

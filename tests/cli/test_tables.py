@@ -23,7 +23,7 @@ from tacit.config import EvaluationConfig
 from tacit.evaluation.measure import Summary, summarise
 from tacit.evaluation.statistics import Estimate, paired
 from tacit.evaluation.talk import Choosing, Play, Talk
-from tacit.types import Call, Episode, Grade, Stop, Task, Usage
+from tacit.types import Call, Episode, Grade, Stop, Task, ToolCall, Usage
 
 TASK = Task(id="a", question="?", answer="1", grader="math")
 CALL = Call(
@@ -228,10 +228,18 @@ def test_what_a_model_says_is_never_markup(capsys: pytest.CaptureFixture[str]) -
     assert verdict == "wrong: read '[b]', reference '[/b]'"
 
 
+def test_no_text_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_call(replace(CALL, text="clear \x1b[2J\x9b2J \x07 \x7f"))
+    show_call(replace(CALL, text=" ", tool_calls=(ToolCall("\x1b]0;title\x07", "\x1b[A"),)))
+    said, called = capsys.readouterr().out.splitlines()
+    assert said == "actor (40 tokens)  clear \ufffd[2J\ufffd2J  \ufffd", "rich drops the bell"
+    assert called == "actor (40 tokens) calls tools  \ufffd]0;title(\ufffd[A)"
+
+
 def talk(**plays: Play) -> Talk:
     free = Play(accuracy=0.9, messages=0.5, generated=1234.5, read=54321.0)
     choice = Choosing(
-        needed=4, idle=4, auc=0.975, by="spoke", precision=0.8, recall=1.0,
+        needed=4, idle=4, auc=0.975, by="silence_logprob", precision=0.8, recall=1.0,
         silent_needed=0.0, silent_idle=0.75,
     )  # fmt: skip
     missing = {"speaking": "hinter: an API model cannot be made to speak"}
@@ -273,10 +281,15 @@ def test_a_reward_has_a_column_by_its_name_only_where_some_team_has_one() -> Non
 
 
 def test_the_choice_and_what_is_missing_are_told_in_words() -> None:
+    known = talk().choosing
+    assert known is not None
     line, left = detail_lines([replace(summary("told", {"easy": True}), talk=talk())])
     assert left == "told, not played: made to speak (hinter: an API model cannot be made to speak)"
     assert "silent in 0.0 % of the calls" in line
     assert "and in 75.0 % of the rest (AUC 0.97); 80.0 % of what was said was needed" in line
+    rough = replace(talk(), choosing=replace(known, by="spoke"))
+    line, _ = detail_lines([replace(summary("told", {"easy": True}), talk=rough)])
+    assert "(AUC of speaking or not 0.97)" in line
 
 
 def test_agents_that_choose_differently_are_told_apart() -> None:

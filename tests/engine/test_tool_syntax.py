@@ -96,6 +96,13 @@ def test_calls_are_read_in_the_templates_own_syntax(template: str) -> None:
     assert chat.tool_calls(CALLS[template], Stop.LENGTH) == ()
 
 
+@pytest.mark.parametrize("template", CALLS, ids=NAMES)
+def test_code_may_have_its_line_breaks_inside_its_quotes(template: str) -> None:
+    said = CALLS[template].replace('"a": 5', '"a": "x = 5\nx"').replace("\n5\n", "\nx = 5\nx\n")
+    (call,) = chat_with(template).tool_calls(said, Stop.EOS)
+    assert call.name == "add" and json.loads(call.arguments) == {"a": "x = 5\nx"}
+
+
 @pytest.mark.parametrize("template", [*CALLS, None], ids=[*NAMES, "plain"])
 def test_what_is_appended_is_what_the_template_would_have_written(template: str | None) -> None:
     """Whole conversation by the template = prompt, answer with its end, and what is appended."""

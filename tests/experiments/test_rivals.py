@@ -1,7 +1,11 @@
 """Other people's ways to save tokens do what their papers say."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+import tacit
 from experiments.rivals import sure, unlike
 from tacit.types import Message
 from tests.helpers.scripted_teams import TASK, order, play, scripted, user
@@ -76,6 +80,23 @@ async def test_an_unsure_answer_is_put_to_a_vote() -> None:
     team = scripted(f"{HERE}:cascade", scripts, options={"samples": 3})
     episode = await play(team, replace(TASK, id="sum/2"))
     assert len(episode.calls) == 4
+
+
+@pytest.mark.parametrize(("threshold", "calls"), [(-1e9, 1.0), (0.0, 3.0)])
+def test_a_sure_answer_of_a_model_is_not(threshold: float, calls: float, tmp_path: Path) -> None:
+    """What a model says greedily has a log-probability, and a mean of 0 is never reached."""
+    agent = {"max_tokens": 8}
+    config = {
+        "tasks": {"name": "arithmetic", "limit": 2},
+        "team": {
+            "topology": f"{HERE}:cascade",
+            "agents": {"actor": agent, "sampler": agent},
+            "options": {"threshold": threshold, "samples": 2},
+        },
+        "evaluation": {"resamples": 20},
+    }
+    (summary,) = tacit.evaluate(config, out=tmp_path / "run")["teams"].values()
+    assert sum(one["calls"] for one in summary["agents"]) == calls
 
 
 async def test_the_rule_reports_a_failing_test_and_nothing_else() -> None:

@@ -35,6 +35,8 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
         "trained made to speak": play("1111", [0] * 100),
         "trained without helpers": play("1100", None),
         "trained reworded": play("1110", quiet),
+        "eval-000000": {**play("0000", quiet, log_silence=log_p), "tasks": "t/train"},
+        "eval-000000 made to speak": {**play("0000", [0] * 100), "tasks": "t/train"},
     }
     untrained = {"alone": play("1100"), "told the missing sentence": play("1111")}
     for name, evaluations in (("split-s0", trained), ("split-untrained-s0", untrained)):
@@ -114,15 +116,19 @@ def paragraphs(right: str, reward: list[float], **more: Any) -> Any:
     }  # fmt: skip
 
 
-def test_several_holders_have_a_row_and_one_for_f1(tmp_path: Path) -> None:
+def test_several_holders_have_a_row_and_one_for_f1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All but the second hop of the first task speak: 3 of 4, two of them needed in the end."""
+    monkeypatch.setattr(talk, "RULES", tmp_path)
+    alone = {k: v for k, v in paragraphs("00", [0.0, 0.0]).items() if k != "choices"}
     records = record(
         tmp_path,
         "split",
         **{
             "trained": paragraphs("10", [1.0, 0.4]),
             "trained made to speak": paragraphs("10", [1.0, 0.2]),
-            "trained without helpers": paragraphs("00", [0.0, 0.0]),
+            "trained without helpers": alone,
         },
     )
     head, _, right, worth, *_ = cells(talk.talk_table(records, ["split"]))
@@ -136,6 +142,13 @@ def test_several_holders_have_a_row_and_one_for_f1(tmp_path: Path) -> None:
         "trained, before the question", "0", ".25", "100.0", "0.0", "100.0", "75.0"
     ]  # fmt: skip
     assert after[2:] == [".50", "100.0", "100.0", "100.0", "100.0"]
+    speaks = {"holder 1": "10", "holder 2": "01"}
+    rule = {"ids": ["1", "2"], "speaks": speaks, "auc": 0.75}
+    (tmp_path / "split-hotpotqa-title.json").write_text(json.dumps(rule))
+    ruled = cells(talk.holders_table(records, ["split"]))[-1]
+    assert ruled == [
+        "the rule by title, split_hotpotqa", "", ".75", "100.0", "0.0", "50.0", "50.0"
+    ]  # fmt: skip
 
 
 def test_a_tester_is_judged_by_the_tests_that_fail(tmp_path: Path) -> None:
@@ -158,3 +171,19 @@ def test_a_tester_is_judged_by_the_tests_that_fail(tmp_path: Path) -> None:
     row = dict(zip(head, one, strict=True))
     assert row["seed"] == "0, silent from π .50 (mbpp_plus)"
     assert row["silent, not needed : needed %"] == "50.0 : 50.0" and row["AUC"] == ".62"
+
+
+def test_a_tool_is_judged_where_it_made_the_answer_right(tmp_path: Path) -> None:
+    """Called on the first two of four, right by it on the first."""
+    said = {"generated": 9, "read": 9, "calls": [2, 2, 1, 1] * 25, "silent": 0, "cut": 0}
+    calls = {"hinter/hinter": {**said, "observed": [8, 8, 0, 0] * 25}}
+    records = record(
+        tmp_path,
+        "tool",
+        **{
+            "trained": play("1100", None, calls=calls),
+            "trained, without the tool": play("0100", [0] * 100),
+        },
+    )
+    _, _, row = cells(talk.tools_table(records, ["tool"]))
+    assert row[2].startswith("+25.0 [") and row[3:] == ["50.0", "100.0", "33.3", ".83", "4.0"]

@@ -126,8 +126,21 @@ def test_calls_that_overlap_without_a_name_are_left_out_and_told_of(tmp_path: Pa
     assert [one.task_id for one in recording.episodes] == ["episode 1"]
     assert recording.apart == 2
     (note,) = recording.notes
-    assert "2 calls came at the same time" in note
+    assert note.startswith("2 calls named no episode, and some of them overlap")
     assert "/RUN/v1" in note and "x-tacit-episode: RUN" in note and "tacit/RUN:KEY" in note
+
+
+def test_who_waits_for_a_call_that_fails_is_not_quiet(tmp_path: Path) -> None:
+    slow = record(2, 60.0, status=504, response={"error": {"message": "late"}})
+    (episode,) = read(tmp_path, [record(0), slow, record(63)]).episodes
+    assert len(episode.calls) == 2
+
+
+def test_paths_at_which_no_agent_is_heard_are_named(tmp_path: Path) -> None:
+    recording = read(tmp_path, [record(0, path="messages"), record(2, path="messages")])
+    (note,) = recording.notes
+    assert recording.others == 2 and note.startswith("no agent was heard")
+    assert note.endswith("not from `messages`") and "chat/completions" in note
 
 
 def test_failed_calls_and_other_requests_are_counted_and_left_out(tmp_path: Path) -> None:

@@ -381,10 +381,48 @@ def test_it_runs_a_program_on_tasks(tmp_path: Path, server: ModelServer) -> None
     assert episodes["sum/1"].answer == "The sum is 42" and episodes["sum/1"].grade is not None
     assert episodes["sum/1"].grade.right and len(episodes["sum/1"].calls) == 2
     assert episodes["bad"].error is not None and "no sum" in episodes["bad"].error
-    assert episodes["bad"].grade is None
+    assert episodes["bad"].grade is not None and not episodes["bad"].grade.right
     asked = len(server.asked)
     again = tacit_(tmp_path, *order)
     assert again.returncode == 0 and len(server.asked) == asked, "done tasks are not run again"
+
+
+def test_a_program_without_an_answer_has_failed_one_task_and_the_others_go_on(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    """Also one that wants to end the whole process."""
+    app = "def solve(base_url, task):\n    return exec(task.question) or 'four'\n"
+    (tmp_path / "my_app.py").write_text(app.replace("or 'four'", "if task.level else 'four'"))
+    rows = [("none", "pass", "hard"), ("exit", "import sys; sys.exit(3)", "hard"), ("fine", "", "")]
+    lines = [
+        {"id": name, "question": f"0\n{code}", "level": level, "answer": "4"}
+        for name, code, level in rows
+    ]
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    order = ("--program", "my_app:solve", "--tasks", "tasks.jsonl", "--port", "0")
+    done = tacit_(tmp_path, "record", "--to", server.url, "--out", "kept", *order)
+    assert done.returncode == 0, done.stderr
+    assert "none my_app:solve must return its answer as text, not NoneType" in done.stderr
+    assert "exit my_app:solve: SystemExit: 3" in done.stderr
+    assert "3 of 3: fine" in done.stderr
+
+
+def test_what_the_server_failed_at_is_run_again(tmp_path: Path) -> None:
+    (tmp_path / "my_app.py").write_text(PROGRAM, encoding="utf-8")
+    lines = [{"id": f"sum/{n}", "question": f"What is 17 + {n}?", "answer": "1"} for n in range(2)]
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    upstream = Server([failure(401, "no such key"), completion("42")])
+    order = ("record", "--to", upstream.url, "--out", "kept", "--port", "0")
+    order += ("--program", "my_app:solve", "--tasks", "tasks.jsonl")
+    first = tacit_(tmp_path, *order)
+    told = "not recorded to the end: 1 of the tasks, which `tacit record` with the same options"
+    assert told in first.stderr
+    second = tacit_(tmp_path, *order)
+    upstream.stop()
+    assert "1 of 1: sum/0 wrong" in second.stderr and "not recorded" not in second.stderr
+    assert len(upstream.asked) == 1 + 2 + 2
+    graded = {one.task_id for one in read_recording(tmp_path / "kept").episodes if one.grade}
+    assert graded == {"sum/0 (2)", "sum/1"}
 
 
 PROGRAM = """

@@ -61,6 +61,14 @@ def twice(base_url: str, task: Task) -> str:
         return " | ".join(ask(client, "planner", task.question) for _ in range(2))
 
 
+def several(base_url: str, task: Task) -> str:
+    """The better of two answers to one request."""
+    with OpenAI(base_url=base_url, api_key="any") as client:
+        asked: Any = [{"role": "user", "content": task.question}]
+        reply = client.chat.completions.create(model="m", messages=asked, n=2)
+    return f"{reply.choices[0].message.content} | {reply.choices[1].message.content}"
+
+
 def failing(base_url: str, task: Task) -> str:
     with OpenAI(base_url=base_url, api_key="any") as client:
         if not ask(client, "planner", task.question):
@@ -191,6 +199,14 @@ async def test_the_nth_equal_request_has_the_nth_answer(
     assert first != second
     played = await replay(tmp_path, "twice", Change(1, "changed"))
     assert played.answer == f"{first} | changed"
+
+
+async def test_each_of_several_answers_is_replaced(
+    tmp_path: Path, server: ModelServer, chat: None
+) -> None:
+    await record(tmp_path, server, "several")
+    played = await replay(tmp_path, "several", Change(0, "changed"))
+    assert (played.answer, played.error) == ("changed | changed", None)
 
 
 async def test_a_tool_call_may_be_replaced_by_words(tmp_path: Path, chat: None) -> None:

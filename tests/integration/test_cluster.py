@@ -69,7 +69,7 @@ async def played(
         if counted.total() == after:
             disturb()
 
-    roster = replace(remote_team(), elsewhere=one.play)
+    roster = replace(remote_team(), remote=one.play)
     async with asyncio.timeout(seconds):
         episodes = await play_all(roster, some, concurrency=16, on_episode=count)
     assert counted == Counter(job.task.id for job in some), "each episode counts exactly once"

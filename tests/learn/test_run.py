@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from tacit.learn.assemble import open_training
 from tacit.learn.checkpoint import Checkpoints
 from tacit.learn.learners import Learners
 from tacit.learn.loop import Trainer
+from tacit.learn.state import within
 from tacit.run.folder import RunFolder
 from tacit.types import Grade, Task
 from tests.helpers.soaks import keep
@@ -575,14 +575,12 @@ async def test_a_warm_up_as_long_as_the_run_is_pointed_out(
     assert any("silence.warmup_steps" in note for note in notes) is said
 
 
-@pytest.mark.parametrize(("control", "within"), [("dual", False), ("fixed", True)])
+@pytest.mark.parametrize(("control", "kept"), [("dual", False), ("fixed", True)])
 @pytest.mark.parametrize(("tokens", "turns"), [(502.0, 2.0), (420.0, 2.9)])
 def test_a_checkpoint_keeps_to_its_budgets_unless_prices_are_fixed(
-    control: str, within: bool, tokens: float, turns: float
+    control: str, kept: bool, tokens: float, turns: float
 ) -> None:
     config = parse_config({"budget": {"control": control, "tokens": 400, "turns": 2.5}})
-    trainer: Any = SimpleNamespace(config=config)
-    assert Trainer._within(trainer, tokens, turns) is within
-    assert Trainer._within(trainer, 420.0, 2.7)
-    trainer.config = parse_config({"budget": {"control": control}})
-    assert Trainer._within(trainer, tokens, turns)
+    assert within(config.budget, tokens, turns) is kept
+    assert within(config.budget, 420.0, 2.7)
+    assert within(parse_config({"budget": {"control": control}}).budget, tokens, turns)

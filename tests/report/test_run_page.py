@@ -305,7 +305,7 @@ def test_talk_is_told_of_the_checkpoint_that_was_measured_at_the_end(tmp_path: P
     assert points["eval-000000"] is None and points["eval-000006"] is None
     told = points["eval-000004"]
     assert told["plays"]["silent"]["above"] == estimate and told["plays"]["odd"]["read"] is None
-    assert told["choosing"] == {"auc": 0.9, "by": None, "silent_idle": None}
+    assert told["choosing"] == {"auc": 0.9, "by": "spoke", "silent_idle": None}
     for name in ("eval-000004", "eval-000004 made to speak"):
         assert source_of(run, name)["alone"] == "team without helpers"
 

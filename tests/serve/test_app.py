@@ -764,19 +764,24 @@ def test_models_health_and_what_is_not_there(server: Running) -> None:
     assert httpx2.get(f"{server.url}/chat/completions", headers=headers).status_code == 405
 
 
-def test_metrics_count_requests_and_every_agents_tokens() -> None:
+def metrics(server: Running) -> dict[tuple[str, ...], float]:
+    """By name and labels."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    with running(backend(hint_team(hinter=[HINT, SILENT]))) as server:
-        server.post()
-        server.post()
-        server.post({"model": "?"})
-        page = httpx2.get(server.url.removesuffix("/v1") + "/metrics").text
-    values = {
+    page = httpx2.get(server.url.removesuffix("/v1") + "/metrics").text
+    return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(page)
         for sample in family.samples
     }
+
+
+def test_metrics_count_requests_and_every_agents_tokens() -> None:
+    with running(backend(hint_team(hinter=[HINT, SILENT]))) as server:
+        server.post()
+        server.post()
+        server.post({"model": "?"})
+        values = metrics(server)
     path = "/v1/chat/completions"
     assert values["tacit_requests_total", path, "200"] == 2
     assert values["tacit_requests_total", path, "400"] == 1
@@ -786,6 +791,22 @@ def test_metrics_count_requests_and_every_agents_tokens() -> None:
     assert values["tacit_tokens_total", "hinter", "generated", "hinter"] == spent
     assert values["tacit_chat_seconds_count", "false"] == 2
     assert values["tacit_requests_inside",] == 0
+
+
+def test_metrics_count_the_calls_of_requests_that_come_to_nothing() -> None:
+    """They were paid for: those of a client that went away, and those before a failure."""
+    held, broken = Held(), [RuntimeError("broken")]
+    with running(backend(hint_team(actor=held))) as server:
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{server.url}/chat/completions", json=asked(), timeout=0.5)
+        held.until(asked=1, cancelled=1)
+        gone = metrics(server)
+    with running(backend(hint_team(actor=broken))) as server:
+        assert server.post().status_code == 502
+        failed = metrics(server)
+    for values in (gone, failed):
+        spent = values["tacit_tokens_total", "hinter", "generated", "hinter"]
+        assert (values["tacit_calls_total", "hinter"], spent) == (1, len(HINT.split()))
 
 
 class Held:
@@ -976,7 +997,7 @@ def test_a_bug_is_told_with_its_place_but_not_its_words_in_reply_or_log(
     topology = type(roster.topology)(play=broken, roles={})
     served = backend(Roster(agents=roster.agents, topology=topology))
     if ours:
-        served.answer = lambda chat, emit: broken(TASK, None)  # type: ignore[method-assign]
+        served.answer = lambda chat, emit, heard: broken(TASK, None)  # type: ignore[method-assign]
     with caplog.at_level(logging.DEBUG), running(served) as server:
         reply = server.post(asked(stream=stream))
     told = reply.json()["error"]

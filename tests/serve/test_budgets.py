@@ -118,12 +118,23 @@ def test_a_budget_that_is_not_reached_changes_nothing() -> None:
 
 def test_messages_are_shortened_to_what_is_left() -> None:
     with serving(request=Budget(tokens=7)) as server:
-        account = told(server.post(ACCOUNT))
-    assert said(account) == [("hinter", "Add the tens"), ("actor", ANSWER)]
+        reply, page = server.post(ACCOUNT), metrics(server)
+    assert said(told(reply)) == [("hinter", "Add the tens"), ("actor", ANSWER)]
+    shortened = [{"agent": "hinter", "reason": "tokens", "messages": 1}]
+    assert reply.json()["usage"]["tacit_cut"] == {"shortened": shortened}
+    assert 'tacit_shortened_total{agent="hinter",reason="tokens"} 1.0' in page
     with serving(request=Budget(tokens=1), answer_tokens=2) as server:
         reply = server.post(ACCOUNT).json()
     assert reply["choices"][0]["message"]["content"] == "It is", "the least that an answer has"
     assert reply["choices"][0]["finish_reason"] == "length"
+    assert [row["agent"] for row in reply["usage"]["tacit_cut"]["shortened"]] == ["actor"]
+
+
+def test_a_message_that_its_own_limit_ends_is_not_said_to_be_cut() -> None:
+    team = scripted("hint_actor", {"hinter": [HINT], "actor": [ANSWER]}, hinter={"max_tokens": 3})
+    with serving(team, request=Budget(tokens=900)) as server:
+        usage = server.post(ACCOUNT | {"max_tokens": 2}).json()["usage"]
+    assert usage["completion_tokens"] == 5 and "tacit_cut" not in usage
 
 
 def test_clients_lower_a_budget_and_never_raise_it() -> None:
@@ -227,7 +238,8 @@ def test_no_more_is_spent_than_the_budget_and_what_was_under_way(
     roster = scripted(topology, dict.fromkeys(scripts, reply), options=options, **agents)
     rules = BudgetRules(request=Budget(tokens=tokens, turns=turns), answer_tokens=answer)
     team = TeamBackend("team", roster, "Box it.", Budgets(rules))
-    done = asyncio.run(team.answer(parse_chat(ASKED | {"n": n}, {}), lambda chunk: None))
+    chat = parse_chat(ASKED | {"n": n}, {})
+    done = asyncio.run(team.answer(chat, lambda chunk: None, lambda call: None))
     assert all(choice["message"]["content"] for choice in done.body["choices"])
     if tokens:
         longest = max(call.usage.spent for call in done.calls)
@@ -318,7 +330,8 @@ async def test_a_budget_of_money_binds_agents_that_speak_at_once(money: float) -
     prices = PriceTable(date="2026-01-01", models={"pocket": Price(input=1000, output=1000)})
     async with open_roster(config, None, {}) as roster:
         backend = TeamBackend("team", roster, "Box it.", Budgets(rules, prices))
-        done = await backend.answer(parse_chat(ASKED | {"seed": 3}, {}), lambda chunk: None)
+        chat = parse_chat(ASKED | {"seed": 3}, {})
+        done = await backend.answer(chat, lambda chunk: None, lambda call: None)
     assert done.allowance
     spent = done.allowance.request.spent["money"]
     assert money / 3 < spent <= money or spent == pytest.approx(0.43, abs=0.03)

@@ -259,7 +259,8 @@ async def test_the_seed_of_each_call_differs_and_the_first_is_as_without_tools()
         (ToolCall("add", "[1]"), "Error: the arguments must be a JSON object"),
         (ToolCall("add", "[" * 100_000), "Error: RecursionError"),
         (ToolCall("ad", "{}"), "Error: there is no tool `ad`; did you mean `add`?"),
-        (ToolCall("", "garbage"), "Error: that is not a tool call; known: add"),
+        (ToolCall("", '{"a": 1}'), "Error: that is not a tool call; known: add"),
+        (ToolCall("", '{"name": "say "hi""}'), "Error: the call is not JSON: Expecting ',' delim"),
     ],
 )
 async def test_bad_arguments_cost_one_observation(call: ToolCall, said: str) -> None:

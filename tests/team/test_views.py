@@ -1,12 +1,17 @@
 """What a task shows to one agent, no other agent ever sees, unless it is told."""
 
-from dataclasses import replace
+import asyncio
+import hashlib
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from tacit.config import TeamConfig
-from tacit.engine.base import Request
+from tacit.api.api_engine import ApiEngine
+from tacit.config import Cut, ModelConfig, TeamConfig
+from tacit.engine.base import Account, Request
 from tacit.engine.load import load_model
 from tacit.engine.local import LocalEngine
 from tacit.rollout.dedupe import DedupedEngine
@@ -16,8 +21,9 @@ from tacit.tasks.filters import drop_leaks
 from tacit.team.roster import Roster, agent_names, build_roster
 from tacit.team.setting import Setting
 from tacit.team.topologies import TOPOLOGIES
-from tacit.types import Call, Episode, Task
-from tests.helpers.scripted_teams import TASK, play, scripted, user
+from tacit.types import Call, ChatMessage, Choice, Episode, Task, ToolCall
+from tests.helpers.loopback import Server, completion
+from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, user
 
 
 def secret(agent: str) -> str:
@@ -154,3 +160,81 @@ def test_an_agent_that_tasks_know_and_no_team_has_is_said() -> None:
     assert unseen_views([told, lost], iter([team])) == (
         "tasks name `hlder 1`, `holder` in `views` or `data.speak`, but no team has such an agent"
     )
+
+
+def by_digest(request: Request) -> Any:
+    """Calls tools, is silent or speaks, by a digest of what it reads, of which it tells nothing."""
+    digest = digest_of(request.messages)
+    number = int(digest, 16)
+    if request.tools and request.may_call and number % 4:
+        tool = request.tools[number % len(request.tools)].name
+        return ToolCall(tool, '{"query": "the word of"}' if tool == "lookup" else "{}")
+    may_speak = not request.silence or request.silence.choice is Choice.SPEAK
+    return digest if may_speak or number % 3 else SILENT
+
+
+def digest_of(messages: tuple[ChatMessage, ...]) -> str:
+    return hashlib.blake2b(repr(messages).encode(), digest_size=8).hexdigest()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    topology=st.sampled_from(sorted(TOPOLOGIES)),
+    form=st.sampled_from(["tagged", "role_last", "published"]),
+    tools=st.lists(st.sampled_from(["lookup", "tests.team.test_tools:seen"]), unique=True),
+    around=st.lists(
+        st.sampled_from(
+            ["\n\n", "</view>", "<hint>", "<|im_end|>", "the word", TASK.question, ")"]
+        ),
+        max_size=6,
+    ),
+    cut=st.integers(0, 5),
+)
+def test_whatever_a_team_does_no_prompt_holds_anothers_view(
+    topology: str, form: str, tools: list[str], around: list[str], cut: int
+) -> None:
+    """With tools that read the view, and played again without somebody, as audits do."""
+    agents = whole_team(topology)
+    names = [name for role in agents for name in agent_names(role, agents[role]["count"])]
+    views = {name: " ".join([*around, secret(name), *around]) for name in names}
+    with_tools = {role: {**agent, "tools": tools} for role, agent in agents.items()}
+    roster = scripted(topology, dict.fromkeys(agents, by_digest), prompts=form, **with_tools)
+    task = replace(TASK, views=views)
+
+    async def both() -> list[Episode]:
+        first = await play(roster, task)
+        without = frozenset({Cut(agent=names[cut % len(names)])})
+        return [first, await play(roster, task, Setting(recorded=first.calls, without=without))]
+
+    episodes = asyncio.run(both())
+    assert episodes[0].calls and all(episode.grade for episode in episodes)
+    for episode in episodes:
+        for call in episode.calls:
+            shown = repr(call.messages)
+            assert not [name for name in names if name != call.agent and secret(name) in shown]
+            assert call.tool_calls or call.silent or call.text == digest_of(call.messages)
+
+
+async def test_an_answer_kept_of_an_api_is_of_the_same_view(tmp_path: Path) -> None:
+    """Seats with one model and one question, whose views are dealt the other way round."""
+
+    def digested(messages: Any) -> str:
+        said = [(message["role"], message["content"]) for message in messages]
+        return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
+
+    server = Server(lambda sent: completion(digested(sent["messages"])))
+    model = ModelConfig(
+        engine="api", model="m", base_url=server.url, api_key_env="HOME", cache="all"
+    )
+    engine = ApiEngine(model, Account(cache=tmp_path))
+    dealt = [{"hinter": "one", "actor": "two"}, {"hinter": "two", "actor": "one"}, {"actor": "one"}]
+    try:
+        roster = _hinted(engine)
+        episodes = [await play(roster, replace(TASK, views=views)) for views in dealt * 2]
+    finally:
+        await engine.close()
+        server.stop()
+    calls = [call for episode in episodes for call in episode.calls]
+    assert all(c.text == digested([asdict(m) for m in c.messages]) for c in calls)
+    assert len(server.asked) == 5 and sum(call.reused for call in calls) == 7
+    assert b"two" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())

@@ -79,7 +79,7 @@ class AppPlayer:
         if not without:
             return [_free(self.recorded[task.id], task) for task in tasks]
         (cut,) = without
-        name = f"{name} {self._how()}"
+        name = f"{name.replace('/', '-')[:80]} {self._how(name)}"  # agents may have any name
         self.run.mend(f"episodes/{name}.jsonl")
         have = {one.task_id: one for one in self.run.episodes(name) if one.grade}
         heard = self.listen(name, len(tasks))
@@ -115,10 +115,10 @@ class AppPlayer:
 
         return await once(self.run, f"{task.id} {call} {times} {self._how()}", play)
 
-    def _how(self) -> str:
+    def _how(self, what: str = "") -> str:
         """A digest of how the app is run, so that other runs of it are not taken for these."""
         names = sorted(one.task_id for one in self.recorded.values())
-        how = json.dumps([self.options.program, self.options.instead, self.options.to, names])
+        how = json.dumps([what, self.options.program, self.options.instead, self.options.to, names])
         return hashlib.blake2b(how.encode(), digest_size=4).hexdigest()
 
     async def _run(self, change: Change | Mute, task: Task) -> Episode:
@@ -192,7 +192,7 @@ async def audit_recording(
                 "audit.samples: a recording holds one play of each task, so an app is played once "
                 "without an agent too; leave it at 1, and record more tasks"
             )
-        tasks, episodes, left = _graded(recording, options)
+        tasks, episodes = _graded(recording, options)
         spending = Spending(run, prices, config.spend_cap)
 
         def pay(call: Call) -> None:
@@ -223,7 +223,7 @@ async def audit_recording(
             if dry:
                 return estimate(audit, len(tasks), config.spend_cap)
             found = audit.to_json(await audit.telling())
-            result |= found | {"notes": [*result["notes"], *left, *found["notes"]]}
+            result |= found | {"notes": [*result["notes"], *found["notes"]]}
             result["spend"] = spending.to_json()
     run.write_json(FILE, result)
     return result | {"folder": str(folder)}
@@ -240,32 +240,20 @@ def _traffic(
     }
 
 
-def _graded(
-    recording: Recording, options: AppOptions
-) -> tuple[list[Task], dict[str, Episode], list[str]]:
-    """The tasks that were recorded to their end, their episodes, and what is said of the others."""
+def _graded(recording: Recording, options: AppOptions) -> tuple[list[Task], dict[str, Episode]]:
+    """The tasks that were recorded to their end, and their episodes."""
     if options.tasks is None:
         raise ConfigError("--program needs --tasks: those that the app was recorded with")
-    found: dict[str, Episode] = {}
-    failed: dict[str, str] = {}
     tasks = load_tasks(options.tasks, split=options.split)
-    for task in tasks:
-        for one in recording.episodes:
-            if one.task_id == task.id or one.task_id.startswith(f"{task.id} ("):
-                failed |= {task.id: one.error} if one.error else {}
-                found |= {task.id: one} if one.grade else {}
-    lost = [error for name, error in failed.items() if name not in found]
-    if not found and lost:
+    names, found = {task.id for task in tasks}, dict[str, Episode]()
+    for one in recording.episodes:
+        name = one.task_id if one.task_id in names else one.task_id.rpartition(" (")[0]
+        found |= {name: one} if name in names and one.grade else {}
+    if all(one.error for one in found.values()):
+        why = next((one.error for one in recording.episodes if one.error), None)
+        told = f"no task was recorded to its end: {why}" if why else "no task was graded"
         raise ConfigError(
-            f"no task was recorded to its end: {lost[0]}; record the app again into another "
-            "folder, with --out"
+            f"{told}; record the app with `tacit record --to URL --program module:function "
+            "--tasks …`, into another folder if you changed it"
         )
-    if not found:
-        raise ConfigError(
-            "the recording holds no graded episode of these tasks: record the app with "
-            "`tacit record --to URL --program module:function --tasks …`"
-        )
-    notes = (
-        [f"not recorded to the end: {len(lost)} of the tasks; the first: {lost[0]}"] if lost else []
-    )
-    return [task for task in tasks if task.id in found], found, notes
+    return [task for task in tasks if task.id in found], found

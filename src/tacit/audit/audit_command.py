@@ -38,6 +38,7 @@ def audit_source(
     """
     path = Path(source)
     given = [name.replace("_", "-") for name, value in (app or {}).items() if value]
+    given = ["key-env" if name == "key" else name for name in given]
     if path.suffix in (".json", ".jsonl") or (path / "recording.json").exists():
         if out or checkpoint != "best":
             raise ConfigError("a recording is audited in its own folder, and has no checkpoints")

@@ -267,14 +267,16 @@ class Audit:
         }
 
     def _failures(self) -> Iterator[str]:
-        for name, plays in self.without.items():
+        every = {"with all": self.base}
+        every |= {f"without {name}": plays for name, plays in self.without.items()}
+        for name, plays in every.items():
             for graded, what in (
                 (True, "failed, which counts as reward 0"),
                 (False, "do not count"),
             ):
                 wrong = [one.error for one in plays if one.error and bool(one.grade) == graded]
                 if wrong:
-                    yield f"without {name}, {len(wrong)} of {len(plays)} plays {what}: {wrong[0]}"
+                    yield f"{name}, {len(wrong)} of {len(plays)} plays {what}: {wrong[0]}"
         if rest := [one.name for one in self.targets if one.name not in self.worth]:
             yield f"not valued, since it ended before: {', '.join(rest)}"
 

@@ -36,8 +36,6 @@ class Spoken:
 
     def confirmed(self, differences: Sequence[float]) -> "Spoken":
         """With the mean of these differences as its value."""
-        if not differences:
-            return self
         return replace(self, value=fmean(differences), plays=len(differences))
 
     def to_json(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def _row(row: Row) -> Fields:
 HIDDENBENCH = Benchmark(
     name="hiddenbench",
     grader="choice",
-    description="hidden profiles: three or four agents each hold one fact that decides",
+    description="a choice where three or four agents each hold one deciding fact",
     licence="none stated",
     splits={"test": Split(file="hiddenbench/benchmark_all_clean.json", rows=65, canaried=True)},
     parse=_row,

@@ -85,15 +85,15 @@ def _multihop(name: str, description: str, licence: str, rows: int, test: int) -
 
 SPLIT_HOTPOTQA = _multihop(
     "hotpotqa",
-    "two of ten paragraphs answer the question; five agents hold two each",
+    "two of ten paragraphs are needed; five agents hold two each",
     "CC BY-SA 4.0",
     rows=1005,
     test=200,
 )
 SPLIT_2WIKI = _multihop(
-    "2wiki", "2WikiMultihopQA: two to four of ten paragraphs matter", "Apache-2.0", 664, 200
+    "2wiki", "2WikiMultihopQA: two to four of ten paragraphs are needed", "Apache-2.0", 664, 200
 )
 SPLIT_MUSIQUE = _multihop(
-    "musique", "two to four of twenty paragraphs matter; five agents hold four each", "CC BY 4.0",
+    "musique", "two to four of twenty paragraphs are needed; five agents hold four", "CC BY 4.0",
     300, 100,
 )  # fmt: skip

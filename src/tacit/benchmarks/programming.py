@@ -96,7 +96,7 @@ MBPP = Benchmark(
 MBPP_SANITIZED = replace(
     MBPP,
     name="mbpp_sanitized",
-    description="the MBPP rows that people checked and mended",
+    description="the MBPP rows that were checked and corrected by people",
     splits=_mbpp_splits("mbpp/sanitized-mbpp.json", prompt=7, test=257, validation=43, train=120),
 )
 _UNFIT = {954, 800, 922, 924, 928, 970}
@@ -105,7 +105,7 @@ article, what tasks of `mbpp_plus` ask."""
 MBPP_TESTED = replace(
     MBPP,
     name="mbpp_tested",
-    description="MBPP where one assert is visible and the others decide; to train before mbpp_plus",
+    description="MBPP with one visible assert; the others grade. To train for mbpp_plus",
     splits={
         "validation": MBPP.splits["validation"],
         "train": replace(MBPP.splits["train"], rows=368, keys={*_TASK_IDS["train"]} - _UNFIT),

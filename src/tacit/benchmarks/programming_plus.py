@@ -138,7 +138,7 @@ def _graded(row: Row, prompt: str, inputs: list[Any], visible: list[str]) -> Fie
 HUMANEVAL_PLUS = Benchmark(
     name="humaneval_plus",
     grader="code",
-    description="HumanEval with 80 times the tests; docstring examples as visible tests",
+    description="HumanEval with 80 times as many tests; docstring examples are visible",
     licence="Apache-2.0",
     splits={"test": Split(file="humaneval_plus/HumanEvalPlus.jsonl", rows=164)},
     parse=_humaneval,
@@ -146,7 +146,7 @@ HUMANEVAL_PLUS = Benchmark(
 MBPP_PLUS = Benchmark(
     name="mbpp_plus",
     grader="code",
-    description="the checked half of MBPP's test with 35 times the tests; one assert is visible",
+    description="part of MBPP's test with 35 times as many tests; one assert is visible",
     licence="Apache-2.0",
     splits={
         "test": Split(

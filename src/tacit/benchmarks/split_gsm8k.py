@@ -77,13 +77,13 @@ _SPLITS = {
 SPLIT_GSM8K = replace(
     GSM8K,
     name="split_gsm8k",
-    description="GSM8K where a helper's notes hold a missing sentence, or nothing of use",
+    description="GSM8K; a helper's notes hold a missing sentence, or nothing useful",
     splits=_SPLITS,
     remake=partial(_cut_all, blind=False),
 )
 SPLIT_GSM8K_BLIND = replace(
     SPLIT_GSM8K,
     name="split_gsm8k_blind",
-    description="the same, but the helper sees only the sentence that asks",
+    description="the same, but the helper sees only the final question",
     remake=partial(_cut_all, blind=True),
 )

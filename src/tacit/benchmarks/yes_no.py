@@ -52,7 +52,7 @@ STRATEGYQA = Benchmark(
 STRATEGYQA_FACTS = replace(
     STRATEGYQA,
     name="strategyqa_facts",
-    description="StrategyQA where a helper alone is given the facts that the answer rests on",
+    description="StrategyQA; only the helper sees the facts behind the answer",
     licence="MIT",
     splits={
         "train": Split(file="strategyqa/train.json", rows=1861, keys=range(1861)),

@@ -47,7 +47,7 @@ async def open_rosters(
     trained: Path | None,
     account: Account | None = None,
 ) -> AsyncIterator[tuple[dict[str, Roster], Grader]]:
-    """The teams ready to play, the config's own with the trained weights if given; the grader."""
+    """The teams ready to play, the config's own with trained weights if given; and the grader."""
     if trained is None:
         async with open_engines(config, teams, account) as engines:
             rosters = {name: seat(team, engines) for name, team in teams.items()}
@@ -55,12 +55,12 @@ async def open_rosters(
         return
     from tacit.learn.weights import open_trained
 
-    async with open_trained(config, trained, account=account) as stage:
+    async with open_trained(config, trained, account=account) as assembly:
         rosters = {
-            name: stage.roster if team is config.team else seat(team, stage.engines)
+            name: assembly.roster if team is config.team else seat(team, assembly.engines)
             for name, team in teams.items()
         }
-        yield rosters, grader_of(config, stage.engines)
+        yield rosters, grader_of(config, assembly.engines)
 
 
 async def run_evaluation(
@@ -152,7 +152,7 @@ async def play_once(
     on_call: Callable[[Call], None] | None = None,
     views: Mapping[str, str] | None = None,
 ) -> Episode:
-    """One episode of the config's team; without a reference `answer` its grade means nothing."""
+    """One episode of the config's team; ignore its grade if no reference `answer` is given."""
     config = for_one(config)
     teams = teams_of(config)
     name = next((name for name, team in teams.items() if team is config.team), next(iter(teams)))
@@ -179,7 +179,7 @@ async def play_once(
 
 
 def views_of(given: Sequence[str], config: Config) -> dict[str, str]:
-    """What `--view agent=text` shows to each agent."""
+    """Agent → text, from `--view agent=text`."""
     known = {
         name
         for team in teams_of(config).values()
@@ -199,7 +199,7 @@ def views_of(given: Sequence[str], config: Config) -> dict[str, str]:
 
 
 def for_one(config: Config) -> Config:
-    """One row per model on a CPU, where unused rows are computed too."""
+    """The config with one row per local model on a CPU, which computes unused rows too."""
     local = {name: model for name, model in config.models.items() if model.engine == "local"}
     if not local:
         return config

@@ -19,11 +19,11 @@ def list_tasks() -> None:
         splits = ", ".join(f"{part} {split.rows}" for part, split in benchmark.splits.items())
         only = " (evaluation only)" if benchmark.evaluation_only else ""
         table.add_row(name, splits, benchmark.licence, f"{benchmark.description}{only}")
-    sums = "sums of one, two or three steps, deterministic by seed"
+    sums = "generated sums of one, two or three steps; the same for the same seed"
     table.add_row("arithmetic", "train ∞, test ∞", "Apache-2.0", sums)
-    notes = "sums of which half stand on a note that only the hinter sees"
+    notes = "generated sums; half of them are on a note that only the hinter sees"
     table.add_row("arithmetic_notes", "train ∞, test ∞", "Apache-2.0", notes)
-    clues = "puzzles of Reasoning Gym whose clues are dealt to holders"
+    clues = "generated puzzles (Reasoning Gym) whose clues are dealt to holders"
     table.add_row("clues", "train ∞, validation ∞, test ∞", "Apache-2.0", clues)
     out.print(table)
     out.print("Files are read from TACIT_DATA or `tasks.folder`; `tasks.hub: true` downloads them.")
@@ -52,7 +52,7 @@ def list_recipes() -> None:
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         rows.append(f"{name}\n    {first.removeprefix('# ')}")
     out.print("\n".join(rows))
-    out.print("`tacit train NAME`, `tacit compare NAME` and so on run one.", style="dim")
+    out.print("Run one with `tacit train NAME`, `tacit compare NAME` and so on.", style="dim")
 
 
 def list_topologies() -> None:

@@ -41,7 +41,7 @@ def sparkline(
 
 @contextmanager
 def step_display(config: Config) -> Iterator[OnStep]:
-    """What to call with the numbers of each step."""
+    """Gives the function to call with the numbers of each step."""
     if not err.is_terminal:
         yield print_step
         return

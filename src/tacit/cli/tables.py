@@ -112,7 +112,7 @@ PLAYS = {
     "alone": "trained, alone",
     "reworded": "reworded",
 }
-"""What the plays of a talk are called."""
+"""Names of the plays in a talk."""
 TALK = ["played", "accuracy\n%", "as it is, above it\n[interval]", "messages", "said", "read"]
 OTHERWISE = "What talk is worth: the same tasks played otherwise"
 TALK_LEGEND = (
@@ -208,16 +208,17 @@ def _auc(choice: Choosing) -> str:
 
 def _choosing(choice: Choosing) -> str:
     needed, idle = percent(choice.silent_needed), percent(choice.silent_idle)
+    by = " of speaking or not" if choice.by == "spoke" else ""
     return (
         f"silent in {needed} % of the calls in which an agent knew what others lacked, and in "
-        f"{idle} % of the rest (AUC {_auc(choice)}); "
+        f"{idle} % of the rest (AUC{by} {_auc(choice)}); "
         f"{percent(choice.precision)} % of what was said was needed, {percent(choice.recall)} % "
         "of what was needed was said"
     )
 
 
 def spend_lines(spend: Mapping[str, Any] | None) -> Iterator[str]:
-    """What a run paid for API calls, one line per model."""
+    """A run's payments for API calls, one line per model."""
     if spend is None:
         return
     for one in spend["models"]:

@@ -1,4 +1,4 @@
-"""What every command prints with: the two consoles, progress bars, numbers, tables."""
+"""Prints for every command: the two consoles, progress bars, numbers, tables."""
 
 import json
 import sys
@@ -18,13 +18,23 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
 
 from tacit.evaluation.statistics import Estimate
+from tacit.team.tools import CONTROL
 from tacit.types import Episode
 
-out = Console(markup=False, emoji=False, highlight=False)
-err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+class _Console(Console):
+    def render(self, *what: Any) -> Iterator[Segment]:
+        """Replaces control characters in texts, which could clear the screen or hide lines."""
+        for one in super().render(*what):
+            yield one if one.control else one._replace(text=CONTROL.sub("\ufffd", one.text))
+
+
+out = _Console(markup=False, emoji=False, highlight=False)
+err = _Console(markup=False, emoji=False, highlight=False, stderr=True)
 """Both print text of users and models as it is; style comes with `style=` or `Text`."""
 
 

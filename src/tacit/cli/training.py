@@ -36,7 +36,7 @@ async def run_training(config: Config, folder: Path, start: str | None = None) -
 def check_run(
     config: Config, folder: Path, start: str | None = None
 ) -> tuple[RunFolder, Weights | None]:
-    """Refuse what cannot be trained before a model loads; also gives a new run's first weights."""
+    """Refuse what cannot be trained, before a model loads; returns a new run's first weights."""
     team = check_training(config)
     check_trackers(config.train.trackers)
     measured_teams_of(config)
@@ -55,7 +55,7 @@ def check_run(
             "without --from, or name another folder with --out"
         )
     weights = given
-    if began:  # which it needs only until it has a checkpoint of its own
+    if began:  # needed only until the run has a checkpoint of its own
         weights = _origin(folder, began) if last is None else None
         if given and given.folder.name != Path(began).name:
             note(f"`{folder}` began with {began}, and goes on from there")
@@ -67,7 +67,7 @@ def check_run(
 def _origin(folder: Path, checkpoint: str) -> Weights:
     if not Path(checkpoint).exists():
         raise ConfigError(
-            f"`{folder}` began with {checkpoint}, which is gone: begin anew, in another folder "
+            f"`{folder}` began with {checkpoint}, which is gone: start again in another folder "
             "with --out"
         )
     return Weights.find(checkpoint)
@@ -91,7 +91,7 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
         if state.best and not state.best["step"]:
             note("no step did better on the held-out tasks: `trained` is the untrained team")
         compared = await _compared(assembly, run, state, spending)
-        cluster = {"cluster": assembly.elsewhere.to_json()} if assembly.elsewhere else {}
+        cluster = {"cluster": assembly.remote.to_json()} if assembly.remote else {}
     result = {
         "name": config.name,
         "seed": config.seed,
@@ -133,9 +133,9 @@ async def _compared(
 async def _others(
     measurement: Measurement, assembly: Assembly, variants: Variants, best: int, last: int
 ) -> dict[str, dict[str, Sequence[Episode]]]:
-    """Other plays of the team, to measure its talk; the best weights replace the last ones.
+    """Other plays of the team, to measure its talk; loads the best weights over the last ones.
 
-    Those of the untrained team only if its weights are still here: those of the frozen models.
+    The untrained team is included only if its weights, the frozen models', are still loaded.
     """
     if not variants.speakers:
         return {}

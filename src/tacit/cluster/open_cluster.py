@@ -20,7 +20,7 @@ from tacit.learn.policy import Policy
 
 
 class Cluster:
-    """What `learn/assemble.py` calls `Elsewhere`: workers play, the head learns."""
+    """What `learn/assemble.py` calls `RemotePlayers`: workers play, the head learns."""
 
     def __init__(self, config: Config, pool: Pool, learners: SharedLearners | None = None) -> None:
         self._config, self._pool = config, pool

@@ -117,7 +117,7 @@ class Pool:
         if id(roster) not in self._rosters:
             import ray
 
-            sent = ray.put(replace(roster, elsewhere=None))
+            sent = ray.put(replace(roster, remote=None))
             self._rosters[id(roster)] = (roster, len(self._rosters), sent)
         return self._rosters[id(roster)][1]
 

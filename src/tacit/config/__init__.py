@@ -144,7 +144,7 @@ class McpConfig(Section):
     command: list[str] = []
     """The program and its arguments; it speaks MCP over stdin and stdout."""
     url: str | None = None
-    """Of a server that speaks MCP's streamable HTTP."""
+    """URL of a server that speaks MCP's streamable HTTP."""
     allow: list[str] = Field(min_length=1)
     """The tools that agents may call; no other tool of the server exists for them."""
     env: list[str] = []
@@ -222,8 +222,8 @@ class EvaluationConfig(Section):
     without_helpers: bool = True
     """Also play each task once without the helpers, to measure what they change."""
     talk: bool | None = None
-    """Also play them with whoever may be silent made to speak, and with the trained weights alone;
-    default where the tasks have private views or know who should speak."""
+    """Also play each task with all who may be silent made to speak, and with the trained weights
+    alone; default if the tasks have private views or say who should speak."""
     reworded: bool = False
     """With `talk`: also with every message reworded by a frozen agent's model."""
     confidence: Share = 0.95
@@ -256,7 +256,7 @@ class JudgeConfig(Section):
 
     model: str = "pocket"
     rubric: str
-    """What makes a good answer, in words."""
+    """Describes a good answer."""
     max_tokens: PositiveInt = 256
     pass_mark: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
     """Least share of the full mark at which an answer counts as right."""
@@ -293,7 +293,7 @@ class RewardConfig(Section):
 
 
 class BudgetConfig(Section):
-    """What an episode may cost, and how multipliers enforce that; see economy/budget.py."""
+    """Limits on an episode's cost, and how multipliers enforce them; see economy/budget.py."""
 
     control: Literal["dual", "fixed"] = "dual"
     tokens: PositiveFloat | None = None
@@ -343,7 +343,7 @@ class SilenceConfig(Section):
 
 
 class PolicyConfig(Section):
-    """What learns."""
+    """The trained weights."""
 
     kind: Literal["lora", "full"] = "lora"
     share: Literal["team", "role"] = "team"
@@ -429,7 +429,7 @@ class SearchConfig(Section):
         "model",
         "topology",
     ]
-    """What may be changed in a leading team to make a new candidate."""
+    """Kinds of changes to a leading team that make new candidates."""
     newcomers: NonNegativeInt = 4
     """Most edited teams to add after a rung."""
     tokens: PositiveInt | None = None

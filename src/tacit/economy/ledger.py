@@ -13,7 +13,7 @@ from tacit.registry import did_you_mean
 from tacit.types import Call, Episode, Usage
 
 MALFORMED = (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
-"""What reading a price table of the wrong shape can raise."""
+"""Errors from reading a price table of the wrong shape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,9 @@ class Price:
     input: float
     output: float
     cached: float | None = None
-    """Of cached prompt tokens; by default the same as `input`."""
+    """Price of cached prompt tokens; by default the same as `input`."""
     reasoning: float | None = None
-    """Of reasoning tokens; by default the same as `output`."""
+    """Price of reasoning tokens; by default the same as `output`."""
 
     def of(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached
@@ -79,7 +79,7 @@ def load_prices(path: str | Path) -> PriceTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """What one agent spent on one model."""
+    """One agent's calls and tokens on one model."""
 
     agent: str
     model: str

@@ -95,7 +95,7 @@ class Completion:
     fingerprint: str = ""
     """The server's name for its current configuration, if it gives one."""
     logprob: float | None = None
-    """Of the whole text, if the server of a text-only engine reports it."""
+    """Log-probability of the whole text, if a text-only engine's server reports it."""
     reused: bool = False
     """True for an answer from the cache, for which nothing was paid."""
     tool_calls: tuple[ToolCall, ...] = ()

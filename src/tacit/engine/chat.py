@@ -19,6 +19,7 @@ from tacit.engine.tool_syntax import (
     ToolSyntax,
     describe_tools,
     find_syntax,
+    numbered,
     plain_results,
     template_tools,
 )
@@ -56,7 +57,7 @@ class Chat:
         return self._more(observations, tools, plain=self.tool_syntax.plain)
 
     def _more(self, observations: Prompt, tools: tuple[ToolSpec, ...], *, plain: bool) -> Ids:
-        """What the template writes after an assistant's turn, which a mark inside it helps find."""
+        """The ids that the template writes after an assistant's turn, found by a mark inside it."""
         mark = f"m{secrets.token_hex(8)}"  # no tool can know it
         said = ChatMessage("assistant", mark)
         if plain:
@@ -97,9 +98,8 @@ class Chat:
         try:
             found = self._tokenizer.parse_response(text, prefix=prompt).get("tool_calls") or []
             functions = [call["function"] for call in found]
-            return tuple(
-                ToolCall(str(f["name"]), json.dumps(f.get("arguments", {})), f"call{n:05d}")
-                for n, f in enumerate(functions, 1)
+            return numbered(
+                ToolCall(str(f["name"]), json.dumps(f.get("arguments", {}))) for f in functions
             )
         except Exception as error:  # a response template is a program too
             return (ToolCall("", f"{text} ({error})"),)

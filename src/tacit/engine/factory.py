@@ -9,7 +9,7 @@ ENGINES = {
     "vllm": "tacit.vllm.vllm_engine:open_vllm",
     "api": "tacit.api.api_engine:open_api",
 }
-"""What opens each kind of engine, imported at first use."""
+"""The function that opens each kind of engine, imported at first use."""
 
 
 def open_engine(name: str, config: ModelConfig, account: Account | None = None) -> Engine:

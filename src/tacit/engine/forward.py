@@ -107,7 +107,7 @@ class Forward:
         return True
 
     def scheduler(self, name: str, ends: frozenset[int], rows: int, context: int) -> Scheduler:
-        """What decodes requests: here one at a time, in faster implementations many together."""
+        """Decodes requests: here one at a time, in faster implementations many together."""
         return Generating(self.module)
 
     def score(self, messages: Sequence[tuple[Ids, Ids]]) -> tuple[Tensor, Tensor]:

@@ -100,7 +100,7 @@ def model_folder(path: str) -> Path:
 
 
 def _locate(path: str) -> tuple[str, bool]:
-    """What `from_pretrained` should open, and whether it may download."""
+    """The argument of `from_pretrained`, and whether it may download."""
     if path.startswith("hub:"):
         return path.removeprefix("hub:"), True
     folder = POCKET_FOLDER if path == "pocket" else Path(path).expanduser()
@@ -126,7 +126,7 @@ def _check_folder(path: str, folder: Path) -> None:
 
 
 def _check_weights(path: str, found: dict[str, Any]) -> None:
-    """Raise where transformers would fill in random weights or drop some."""
+    """Raise if transformers would fill in random weights or drop some."""
     for keys, complaint in (
         (found["missing_keys"], "have no values for"),
         (found["unexpected_keys"], "hold values the model has no place for:"),
@@ -136,7 +136,7 @@ def _check_weights(path: str, found: dict[str, Any]) -> None:
             more = f" and {len(rest)} more" if rest else ""
             raise ConfigError(
                 f"the weights of `{path}` {complaint} {first}{more}: "
-                "its config.json and its weights are not of the same model, so get both again"
+                "its config.json and its weights belong to different models; download both again"
             )
 
 

@@ -148,7 +148,7 @@ class LocalEngine(ByTemplate):
         return self._scheduler is not None and self._scheduler.busy
 
     def _gather(self) -> None:
-        """Wait for more requests: they come in bursts, and a GPU's step costs the same for many."""
+        """Wait for more requests: they come in bursts, and a GPU step costs the same for many."""
         cuda = self._loaded.module.device.type == "cuda"
         if cuda and self._inbox and not self._busy:
             time.sleep(GATHERING_S)

@@ -34,7 +34,7 @@ def as_memory_allows(
     compute: Callable[[Piece], Result],
     halved: Callable[[Piece], list[Piece]],
 ) -> Iterator[tuple[Piece, Result]]:
-    """Each piece with its result, in order; `halved` returns nothing for one that cannot be cut."""
+    """Each piece with its result, in order; `halved` returns [] for a piece that cannot be cut."""
     waiting = deque(pieces)
     while waiting:
         piece = waiting.popleft()
@@ -50,6 +50,6 @@ def as_memory_allows(
 
 
 def in_two(items: list[Piece]) -> list[list[Piece]]:
-    """The two halves of a list; nothing if one of them would be empty."""
+    """The two halves of a list; an empty list if one half would be empty."""
     middle = len(items) // 2
     return [items[:middle], items[middle:]] if middle else []

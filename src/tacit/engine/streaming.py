@@ -11,7 +11,7 @@ from tacit.engine.chat import Chat
 from tacit.engine.request_state import RequestState
 
 HALF = "\N{REPLACEMENT CHARACTER}"
-"""What the bytes of an incomplete character decode to."""
+"""The bytes of an incomplete character decode to this."""
 
 
 class Listeners:

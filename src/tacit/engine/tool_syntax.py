@@ -21,6 +21,8 @@ PROBE = ToolSpec(
 )
 PROBED = ToolCall(PROBE.name, '{"word": "probed"}', "call00001")
 
+_JSON = json.JSONDecoder(strict=False)
+"""Models write code as it stands, with line breaks inside its quotes."""
 _TAGGED = re.compile(r"<\s?tool_call>(.*?)(?:<\s?/tool_call>|\Z)", re.S)
 _FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(?:</function>|\Z)", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.S)
@@ -38,12 +40,12 @@ class ToolSyntax:
 
 def read_tagged(text: str) -> tuple[ToolCall, ...]:
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Qwen, Hermes, and our plain form."""
-    return _numbered(map(_from_json, _TAGGED.findall(text)))
+    return numbered(map(_from_json, _TAGGED.findall(text)))
 
 
 def read_functions(text: str) -> tuple[ToolCall, ...]:
     """`<function=name><parameter=key>value</parameter></function>`: Qwen3-Coder."""
-    return _numbered(
+    return numbered(
         ToolCall(name.strip(), json.dumps(dict(_PARAMETER.findall(body))))
         for name, body in _FUNCTION.findall(text)
     )
@@ -52,27 +54,25 @@ def read_functions(text: str) -> tuple[ToolCall, ...]:
 def read_list(text: str) -> tuple[ToolCall, ...]:
     """`[TOOL_CALLS] [{…}]` or `[TOOL_CALLS]name[ARGS]{…}`: Mistral."""
     if named := _NAMED.findall(text):
-        return _numbered(ToolCall(name, _first_json(body)) for name, body in named)
+        return numbered(ToolCall(name, _first_json(body)) for name, body in named)
     _, found, rest = text.partition("[TOOL_CALLS]")
     if not found:
         return ()
     try:
-        listed, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+        listed, _ = _JSON.raw_decode(rest.lstrip())
     except (ValueError, RecursionError):
-        return _numbered([ToolCall("", rest.strip())])
-    return _numbered(map(_from_tree, listed if isinstance(listed, list) else [listed]))
+        return numbered([ToolCall("", rest.strip())])
+    return numbered(map(_from_tree, listed if isinstance(listed, list) else [listed]))
 
 
 def read_bare(text: str) -> tuple[ToolCall, ...]:
     """`{"name": …, "parameters": {…}}` and nothing before it: Llama 3."""
     try:
-        tree, _ = json.JSONDecoder().raw_decode(
-            text.lstrip().removeprefix("<|python_tag|>").lstrip()
-        )
+        tree, _ = _JSON.raw_decode(text.lstrip().removeprefix("<|python_tag|>").lstrip())
     except (ValueError, RecursionError):
         return ()
     call = _from_tree(tree)
-    return _numbered([call] if call.name else [])
+    return numbered([call] if call.name else [])
 
 
 READERS: tuple[Reader, ...] = (read_functions, read_list, read_tagged, read_bare)
@@ -138,7 +138,7 @@ def _label(observation: ChatMessage) -> str:
 
 
 def template_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """As chat templates and OpenAI-style APIs take them."""
+    """The tools in the form of chat templates and OpenAI-style APIs."""
     return [
         {
             "type": "function",
@@ -177,14 +177,14 @@ def is_object(arguments: str) -> bool:
     return isinstance(_loaded(arguments), dict)
 
 
-def _numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+def numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     """Ids of nine letters and digits, the only ones that every template takes."""
     return tuple(ToolCall(c.name, c.arguments, f"call{n:05d}") for n, c in enumerate(calls, 1))
 
 
 def _from_json(text: str) -> ToolCall:
     try:
-        return _from_tree(json.loads(text))
+        return _from_tree(_JSON.decode(text))
     except (ValueError, RecursionError):
         return ToolCall("", text.strip())
 
@@ -201,7 +201,7 @@ def _from_tree(tree: Any) -> ToolCall:
 
 def _first_json(text: str) -> str:
     try:
-        _, end = json.JSONDecoder().raw_decode(text)
+        _, end = _JSON.raw_decode(text)
     except (ValueError, RecursionError):
         return text.strip()
     return text[:end]

@@ -1,4 +1,4 @@
-"""What helpers change: compares every episode with a play of its task without them.
+"""Measures what helpers change: compares each episode with a play of its task without them.
 
 Meaningful only if the agents that answer are deterministic; otherwise chance changes answers too.
 """

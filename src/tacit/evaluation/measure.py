@@ -26,7 +26,7 @@ from tacit.types import Choice, Episode, Task, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSummary:
-    """What one agent of a team did, per episode."""
+    """One agent of a team: means per episode."""
 
     agent: str
     model: str
@@ -50,7 +50,7 @@ class AgentSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What one team did on a set of tasks. Token counts are means per episode."""
+    """One team's results on a set of tasks. Token counts are means per episode."""
 
     team: str
     tasks: int
@@ -78,14 +78,14 @@ class Summary:
     """Accuracy of episodes in which some agent was silent, and of the others."""
     spoken_accuracy: float | None
     leaks: float | None
-    """Share of helper messages that already contain the final answer."""
+    """Share of helpers' messages that already contain the reference answer."""
     changed: HelperEffects | None
-    """What the helpers changed, if the tasks were also played without them."""
+    """Effects of the helpers, if the tasks were also played without them."""
     money: float | None
     money_per_solved: float | None
     agents: list[AgentSummary]
     talk: Talk | None = None
-    """What its talk is worth, if that was measured or the tasks say who should speak."""
+    """The value of its talk, if that was measured or the tasks say who should speak."""
     observed: float = 0.0
     """Part of `read`: what tools said."""
     reward: Estimate | None = None

@@ -47,7 +47,7 @@ class Choosing:
     auc: float | None
     """Chance that an agent that held it was more inclined to speak than one that did not."""
     by: str
-    """What `auc` ranks by: `silence_logprob`, or `spoke` if the engine gives none."""
+    """The score behind `auc`: `silence_logprob`, or `spoke` if the engine gives none."""
     precision: float | None
     """Share of the messages said that were needed."""
     recall: float | None
@@ -59,7 +59,7 @@ class Choosing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """What a team's talk is worth, on the tasks that every play has a grade for."""
+    """The value of a team's talk, on the tasks for which every play has a grade."""
 
     tasks: int
     plays: dict[str, Play]
@@ -167,7 +167,7 @@ class Chosen(NamedTuple):
     needed: bool
     spoke: bool
     silence_logprob: float | None
-    """Of the call in which it was least inclined to be silent."""
+    """Its lowest in the episode: that of the call in which it was least inclined to be silent."""
 
 
 def choosing(choices: Sequence[Chosen]) -> Choosing:

@@ -29,7 +29,7 @@ def trained_alone(roster: Roster, speakers: Collection[str]) -> Roster | None:
         return None
     solo = find_topology("solo")
     agent = replace(rest[0], role="actor", engine=trained, part=solo.roles["actor"].part)
-    return Roster(agents=(agent,), topology=solo, elsewhere=roster.elsewhere)
+    return Roster(agents=(agent,), topology=solo, remote=roster.remote)
 
 
 def reworded(roster: Roster, speakers: Collection[str]) -> Roster | None:

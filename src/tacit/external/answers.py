@@ -40,14 +40,14 @@ def spoken(path: str, request: Mapping[str, Any], text: str) -> Json:
             "model": model,
             "output": [message | {"status": "completed", "content": [part]}],
         }
-    ends = {"index": 0, "finish_reason": "stop", "logprobs": None}
+    ends, n = {"finish_reason": "stop", "logprobs": None}, request.get("n")
     said = {"message": {"role": "assistant", "content": text}} if path == CHAT else {"text": text}
     return {
         "id": name,
         "object": "chat.completion" if path == CHAT else "text_completion",
         "created": now,
         "model": model,
-        "choices": [ends | said],
+        "choices": [{"index": k} | ends | said for k in range(n if isinstance(n, int) else 1)],
         "usage": NOTHING,
     }
 

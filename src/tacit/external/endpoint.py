@@ -21,7 +21,7 @@ from tacit.external.loopback_server import EPISODE, ROLE, Loopback, split_path
 from tacit.registry import did_you_mean
 from tacit.serve.admission import ServerLimits
 from tacit.serve.app import Service
-from tacit.serve.backend import Answer, Emit, finished
+from tacit.serve.backend import Answer, Emit, Heard, finished
 from tacit.serve.http_error import HttpError
 from tacit.serve.schema import FINISH, ChatRequest, Json, chunks_of, completion, models_json
 from tacit.serve.team_backend import UNSUPPORTED, unsupported
@@ -121,7 +121,7 @@ class Recorder:
         prompt_of(chat)
         return []
 
-    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit, heard: Heard) -> Answer:
         session, seat = self._session(chat.headers), self._seat(chat)
         try:
             message, calls = await session.answer(seat, prompt_of(chat), chat.max_tokens)
@@ -130,6 +130,8 @@ class Recorder:
             raise HttpError(400, str(error), param="messages", code=code, headers=FINAL) from error
         except TacitError as error:
             raise HttpError(502, str(error), code="model_failed", headers=FINAL) from error
+        for call in calls:
+            heard(call)
         finish = FINISH[calls[-1].stop if calls else Stop.EOS]
         body = completion(chat, [(message.text, finish)], calls)
         if chat.streams:  # in one piece, since an agent may turn out to be silent

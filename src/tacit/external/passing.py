@@ -235,7 +235,7 @@ async def _send_reply(
     headers = [(k.lower(), v) for k, v in reply.headers.raw if k.decode().lower() not in ours]
     start = {"type": "http.response.start", "status": reply.status_code, "headers": headers}
     if "json" in exchange.kind:  # nothing can be read before it is whole
-        exchange.reply += await _whole(reply)
+        exchange.reply += b"".join([piece async for piece in reply.aiter_raw()])
         exchange.status, exchange.end = reply.status_code, clock()
         keep()
         await send(start)
@@ -251,10 +251,6 @@ async def _send_reply(
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     keep()
     await send({"type": "http.response.body"})
-
-
-async def _whole(reply: httpx2.Response) -> bytes:
-    return b"".join([piece async for piece in reply.aiter_raw()])
 
 
 async def _send_local(

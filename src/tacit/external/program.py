@@ -86,9 +86,9 @@ def check(config: TeamConfig) -> None:
 
 def _in_thread(
     run: Program, base_url: str, task: Task
-) -> asyncio.Future[tuple[Any, Exception | None]]:
+) -> asyncio.Future[tuple[Any, BaseException | None]]:
     """What the program returned or raised. Its thread does not keep the process alive."""
-    outcome: Future[tuple[Any, Exception | None]] = Future()
+    outcome: Future[tuple[Any, BaseException | None]] = Future()
     outcome.set_running_or_notify_cancel()  # the thread cannot be cancelled, only left alone
 
     def work() -> None:
@@ -96,7 +96,7 @@ def _in_thread(
             result = run(base_url, task)
             result = asyncio.run(result) if inspect.iscoroutine(result) else result
             outcome.set_result((result, None))
-        except Exception as error:
+        except BaseException as error:  # `sys.exit` ends the app, and nothing else
             outcome.set_result((None, error))
 
     threading.Thread(target=work, name=f"episode {task.id}", daemon=True).start()

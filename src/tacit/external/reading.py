@@ -8,8 +8,8 @@ only where they do not overlap.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Recording:
     """Requests in which no model speaks: lists of models, embeddings, files."""
     apart: int
     """Calls that could not be told apart by episode, and are in none."""
+    done: frozenset[str]
+    """Tasks that need not be run again: with a grade, or which nobody can grade."""
     notes: tuple[str, ...]
     """What is missing and how to send it, in sentences."""
 
@@ -130,10 +132,14 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
     pause = about(path)["pause"] if pause is None else pause
     calls = sorted(read_calls(path), key=lambda record: (record.start, record.end))
     good = [record for record in calls if not record.failed]
-    named, apart = _by_episode(good, pause)
+    named, apart = _by_episode(calls, pause)
     speaking = [record for record in good if speaks(record)]
+    others = [record for record in good if not speaks(record)]
     agents = Agents(speaking)
-    outcomes = _outcomes(path)
+    broken = {record.episode for record in calls if record.failed and record.path in GENERATING}
+    outcomes = _outcomes(path, broken)
+    done = {one["task"] for one in outcomes.values() if one["grade"] or not one["error"]}
+    lost = {one["task"]: one["error"] for one in outcomes.values() if one["task"] not in done}
     episodes = tuple(
         episode_of(name, named.get(name, ()), agents, outcomes.get(name, {}))
         for name in dict.fromkeys((*named, *outcomes))
@@ -145,9 +151,10 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
         records=named,
         agents=agents,
         failed=failed,
-        others=len(good) - len(speaking),
+        others=len(others),
         apart=apart,
-        notes=tuple(_notes(speaking, agents, failed, apart)),
+        done=frozenset(done),
+        notes=(*_notes(speaking, others, agents, failed, apart), *_lost(lost)),
     )
 
 
@@ -167,18 +174,20 @@ def speaks(record: Record) -> bool:
 
 
 def _by_episode(records: Sequence[Record], pause: float) -> tuple[dict[str, Any], int]:
-    """Episode → its records; and how many speaking ones could not be told apart."""
+    """Episode → its good records; and how many speaking ones could not be told apart."""
     groups: dict[str, list[Record]] = {}
     nameless: list[list[Record]] = []
     end = float("-inf")
     for record in records:
-        if record.episode is not None:
-            groups.setdefault(record.episode, []).append(record)
-            continue
-        if record.start - end > pause:
-            nameless.append([])
-        nameless[-1].append(record)
-        end = max(end, record.end)
+        if record.episode is None:
+            if record.start - end > pause:
+                nameless.append([])
+            end = max(end, record.end)  # who waits for a call that fails is not quiet
+        if not record.failed:
+            group = (
+                nameless[-1] if record.episode is None else groups.setdefault(record.episode, [])
+            )
+            group.append(record)
     apart, number = 0, 0
     for group in nameless:
         speaking = [record for record in group if speaks(record)]
@@ -258,19 +267,41 @@ def call_of(record: Record, agent: str) -> Call:
     )
 
 
-def _outcomes(path: Path) -> dict[str, dict[str, Any]]:
-    """Episode → what the program returned, the last time it was run."""
+def _outcomes(path: Path, broken: Collection[str | None]) -> dict[str, dict[str, Any]]:
+    """Episode → what the program returned, the last time it was run.
+
+    A program that broke by itself, with no call in the episode that failed, was wrong: without an
+    agent it would count as wrong too, and must not seem to be worse for that.
+    """
+    wrong = {"grade": asdict(Grade(reward=0.0, right=False))}
     lines = (json.loads(line) for line in read_lines(path / OUTCOMES))
-    return {line["episode"]: line for line in lines}
+    return {
+        line["episode"]: line | (wrong if line["broke"] and line["episode"] not in broken else {})
+        for line in lines
+    }
 
 
-def _notes(speaking: Sequence[Record], agents: Agents, failed: int, apart: int) -> Iterable[str]:
+def _lost(lost: Mapping[str, str]) -> Iterable[str]:
+    if lost:
+        yield (
+            f"not recorded to the end: {len(lost)} of the tasks, which `tacit record` with the "
+            f"same options runs again; the first: {next(iter(lost.values()))}"
+        )
+
+
+def _notes(
+    speaking: Sequence[Record],
+    others: Sequence[Record],
+    agents: Agents,
+    failed: int,
+    apart: int,
+) -> Iterable[str]:
     if failed:
         yield f"{_count(failed, 'call')} failed and {'is' if failed == 1 else 'are'} left out"
     if apart:
         yield (
-            f"{_count(apart, 'call')} came at the same time as others and named no episode, so "
-            "nobody knows which belong together: give each run of the app a base URL of its own, "
+            f"{_count(apart, 'call')} named no episode, and some of them overlap, so nobody knows "
+            "which belong together: give each run of the app a base URL of its own, "
             "http://HOST:PORT/RUN/v1, or send the header `x-tacit-episode: RUN`, or the API key "
             "`tacit/RUN:KEY`"
         )
@@ -280,6 +311,9 @@ def _notes(speaking: Sequence[Record], agents: Agents, failed: int, apart: int) 
             "if the app sends "
             '`"stream_options": {"include_usage": true}`'
         )
+    if others and not speaking:
+        paths = ", ".join(f"`{path}`" for path in dict.fromkeys(one.path for one in others))
+        yield f"no agent was heard: they are read from {', '.join(GENERATING)}, not from {paths}"
     names = Counter(agents.name(record) for record in speaking)
     if len(names) > MANY_AGENTS and 2 * len(names) > len(speaking):
         yield (

@@ -24,7 +24,6 @@ from tacit.external.program import answer_of, find_program
 from tacit.external.reading import ABOUT, OUTCOMES, Recording, about, read_recording
 from tacit.grading import grade
 from tacit.report.loopback import is_loopback
-from tacit.run.folder import read_lines
 from tacit.serve.http_server import BACKLOG, bind, serve
 from tacit.serve.upstream import Upstream
 from tacit.tasks import load_tasks
@@ -178,9 +177,10 @@ async def _play(
     serving: asyncio.Task[None],
 ) -> None:
     """Run the program on each task that has no outcome yet, until all are done or it is stopped."""
-    done = {json.loads(line)["task"] for line in read_lines(run.path / OUTCOMES)}
+    run.mend(OUTCOMES)
+    known = read_recording(run.path)
     used = {record.episode for record in read_calls(run.path, CALLS)}
-    left = [task for task in tasks if task.id not in done]
+    left = [task for task in tasks if task.id not in known.done]
     total, ended = len(left), itertools.count(1)
 
     async def player() -> None:
@@ -188,7 +188,8 @@ async def _play(
             task = left.pop(0)
             line = await _outcome(options, task, base, _unused(task.id, used))
             run.append(OUTCOMES, json.dumps(line).encode())
-            said = line["error"] or ("" if line["grade"] is None else _verdict(line["grade"]))
+            mark = line["grade"] and ("right" if line["grade"]["right"] else "wrong")
+            said = line["error"] or mark or ""
             _say(run.hidden(f"{next(ended)} of {total}: {task.id} {said}".rstrip()))
 
     async def players() -> None:
@@ -203,15 +204,17 @@ async def _play(
 
 
 async def _outcome(options: RecordOptions, task: Task, base: str, episode: str) -> dict[str, Any]:
-    """Run the program on one task. What fails is kept, and never scored."""
+    """Run the program on one task; says why it has no answer, or no grade."""
     assert options.program is not None
-    answer, graded, error = "", None, None
+    answer, graded, error, broke = "", None, None, False
     try:
         url = f"{base}/{quote(episode, safe='')}/v1"
         answer = await answer_of(options.program, url, task)
         graded = await grade(task, answer) if task.answer else None
-    except (EngineError, GradingError) as failure:
-        error = f"{type(failure).__name__}: {failure}"
+    except GradingError as failure:
+        error = str(failure)
+    except (ConfigError, EngineError) as failure:
+        error, broke = str(failure), True
     return {
         "episode": episode,
         "task": task.id,
@@ -219,11 +222,8 @@ async def _outcome(options: RecordOptions, task: Task, base: str, episode: str) 
         "answer": answer,
         "grade": asdict(graded) if graded else None,
         "error": error,
+        "broke": broke,
     }
-
-
-def _verdict(grade: dict[str, Any]) -> str:
-    return "right" if grade["right"] else "wrong"
 
 
 def _unused(name: str, used: set[str | None]) -> str:

@@ -1,4 +1,4 @@
-"""What counts as right: one grader per family of tasks, looked up by the task's `grader`.
+"""Grades answers: one grader per family of tasks, looked up by the task's `grader`.
 
 A grader that breaks raises GradingError; a wrong or unreadable answer is a Grade with reward 0.
 """

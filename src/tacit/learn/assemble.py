@@ -41,7 +41,7 @@ NEVER_CHARGED = (
 )
 
 
-class Elsewhere(Protocol):
+class RemotePlayers(Protocol):
     """Worker processes that play episodes, with their own engines and the weights they are sent.
 
     The engines it returns are stand-ins: agents refer to them, but they generate nothing here.
@@ -78,7 +78,7 @@ class Assembly:
     frozen: dict[str, LoadedModel]
     engines: dict[str, Engine]
     """Frozen engines by model, also for the teams that a run is compared with."""
-    elsewhere: Elsewhere | None = None
+    remote: RemotePlayers | None = None
     """Plays the episodes, if this process does not."""
     train_tasks: list[Task] = field(default_factory=list)
     """This field and those below are set only for training."""
@@ -94,7 +94,7 @@ class Assembly:
 
     def seat(self, team: TeamConfig) -> Roster:
         """Another team, speaking with the frozen engines."""
-        return replace(seat(team, self.engines), elsewhere=self.roster.elsewhere)
+        return replace(seat(team, self.engines), remote=self.roster.remote)
 
     def warmup(self) -> Warmup:
         return Warmup(limit=self.silence.warmup_steps, gain=self.config.silence.warmup_gain)
@@ -187,11 +187,11 @@ async def open_assembly(
     team: TeamConfig,
     given: Mapping[str, Engine] | None = None,
     account: Account | None = None,
-    elsewhere: Elsewhere | None = None,
+    remote: RemotePlayers | None = None,
 ) -> AsyncIterator[Assembly]:
     """Load models and build policies, but no tasks; close everything at the end.
 
-    Engines in `given` replace the models of their roles. With `elsewhere` only the models that
+    Engines in `given` replace the models of their roles. With `remote` only the models that
     learn are loaded here.
     """
     given = given or {}
@@ -200,8 +200,8 @@ async def open_assembly(
     trained_engines: dict[str, TrainedEngine] = {}
     try:
         for name in _models(config, team, given):
-            if elsewhere:
-                engines[name] = elsewhere.frozen(name)
+            if remote:
+                engines[name] = remote.frozen(name)
             else:
                 engines[name] = _open(name, config, team, loaded, account)
         names = policy_names(config, team)
@@ -215,7 +215,7 @@ async def open_assembly(
         policies = build_policies(names, bases, config.policy, config.seed)
         for name, policy in policies.items():
             trained_engines[name] = (
-                elsewhere.trained(policy) if elsewhere else _serve(policy, config, engines)
+                remote.trained(policy) if remote else _serve(policy, config, engines)
             )
         by_role: dict[str, Engine] = {
             role: trained_engines[names[role]] if role in names else engines[agent.model]
@@ -227,13 +227,13 @@ async def open_assembly(
             yield Assembly(
                 config=config,
                 team=team,
-                roster=replace(roster, elsewhere=elsewhere.play if elsewhere else None),
+                roster=replace(roster, remote=remote.play if remote else None),
                 silence=_silence(config, team),
                 policies=policies,
                 trained_engines=list(trained_engines.values()),
                 frozen=loaded,
                 engines=engines,
-                elsewhere=elsewhere,
+                remote=remote,
             )
     finally:
         for engine in (*trained_engines.values(), *engines.values()):
@@ -250,8 +250,8 @@ async def open_training(config: Config, account: Account | None = None) -> Async
     if not train_tasks:
         raise ConfigError("train_tasks: every task is also among the held-out tasks")
     async with (
-        _elsewhere(config, account) as elsewhere,
-        open_assembly(config, team, account=account, elsewhere=elsewhere) as assembly,
+        _remote_players(config, account) as remote,
+        open_assembly(config, team, account=account, remote=remote) as assembly,
     ):
         system = any(one.prompts != "role_last" for one in (team, *config.teams.values()))
         for model in assembly.frozen.values():
@@ -264,24 +264,25 @@ async def open_training(config: Config, account: Account | None = None) -> Async
         yield assembly
 
 
-def _elsewhere(
+def _remote_players(
     config: Config, account: Account | None
-) -> AbstractAsyncContextManager[Elsewhere | None]:
+) -> AbstractAsyncContextManager[RemotePlayers | None]:
     if config.cluster.address is None:
         return nullcontext()
-    opened: AbstractAsyncContextManager[Elsewhere] = lookup("cluster", CLUSTER, {})(config, account)
+    opened: AbstractAsyncContextManager[RemotePlayers] = lookup("cluster", CLUSTER, {})(
+        config, account
+    )
     return opened
 
 
 def _models(config: Config, team: TeamConfig, given: Mapping[str, Engine]) -> list[str]:
-    """Models that are served with frozen weights, and those that adapters are trained on."""
+    """Models to serve with frozen weights, and those on which adapters are trained."""
     models = [
         agent.model
         for role, agent in team.agents.items()
         if role not in given and not (agent.trained and _apart(config, agent.model))
     ]
-    models += [agent.model for one in config.teams.values() for agent in one.agents.values()]
-    return list(dict.fromkeys([*models, *([config.judge.model] if config.judge else [])]))
+    return list(dict.fromkeys([*models, *config.models_used(config.teams.values())]))
 
 
 def _apart(config: Config, model: str) -> bool:
@@ -333,5 +334,5 @@ def updater_of(assembly: Assembly, name: str) -> Updater:
     if assembly.config.train.gradient_checkpointing:
         module.gradient_checkpointing_enable({"use_reentrant": False})
     longest = max(agent.max_tokens for agent in assembly.team.agents.values() if agent.trained)
-    shared = assembly.elsewhere.gradients if assembly.elsewhere else None
+    shared = assembly.remote.gradients if assembly.remote else None
     return Updater(policy, assembly.config, longest, shared=shared)

@@ -121,7 +121,7 @@ def _size(one: Bundle, beside: Sequence[Bundle], padded: bool) -> int:
 
 
 def _alike(bundles: Iterable[Bundle]) -> list[Bundle]:
-    """Groups with half a prompt in common, widest first: the CPU pads each to its width."""
+    """Ordered in groups that share half a prompt, widest first: the CPU pads each group."""
     ordered = sorted(bundles, key=lambda one: (one.prompt, -one.width))
     alike = [ordered[:1]]
     for before, one in pairwise(ordered):

@@ -26,6 +26,8 @@ from tacit.run.folder import write_atomically
 POINTERS = ("last", "best")
 CONTENT = "content"
 """Prefix of the optimiser's tensors."""
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""Errors from reading a JSON file of the wrong shape."""
 ASIDE = ".aside"
 """Suffix of a checkpoint that is being replaced by another one of the same step."""
 
@@ -134,7 +136,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turns the errors of reading malformed data into a RunError that names the file."""
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+    except (*MALFORMED, OSError, SafetensorError) as error:
         raise RunError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise RunError(f"{path} cannot be read: it is nested too deeply") from error
@@ -149,10 +151,8 @@ def _write(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> dict[st
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    try:
+    with reading(path):
         return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"the checkpoint file {path} cannot be read: {error}") from error
 
 
 def _hash(path: Path) -> str:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config import Config
-from tacit.economy.budget import PATIENCE, open_duals, step_dual, step_warmup, unreachable
+from tacit.economy.budget import open_duals
 from tacit.economy.group import Group
-from tacit.economy.reward import Multipliers
 from tacit.errors import SpendCap
 from tacit.evaluation.measure import evaluate_team, summarise
 from tacit.learn.assemble import NEVER_CHARGED, Assembly
@@ -42,12 +41,6 @@ from tacit.rollout.play import NO_CAP, Cap
 from tacit.run.folder import RunFolder
 from tacit.run.opening import prices_of, unseen_views
 from tacit.types import Episode, Task
-
-NO_BETTER, NO_SIGNAL = "no better evaluation in", "no group had a signal for"
-EMPTY = "the trained agents' messages have become empty"
-"""Reasons to stop (or how they begin) that no longer hold if a setting changes."""
-OVER_BUDGET = 1.1
-"""A checkpoint may exceed a budget by this factor and still count as within it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +76,7 @@ class Trainer:
         warmup = assembly.warmup()
         self.state = State(duals=open_duals(config.budget, warming=not warmup.over), warmup=warmup)
         self.sampler = TaskSampler(assembly.train_tasks, config.seed)
-        staleness = config.cluster.staleness if assembly.elsewhere else 0
+        staleness = config.cluster.staleness if assembly.remote else 0
         self.rollouts = Rollouts(self.player, self.sampler, self.meter, config.train, staleness)
         self.learners = Learners(assembly, self.rollouts.playing, apart=staleness > 0)
 
@@ -161,7 +154,7 @@ class Trainer:
         began = time.perf_counter()
         played = await self.player.play(tasks, step=1, cap=self.cap)
         rolled = time.perf_counter()
-        batch = self.credit(played, self._multipliers())
+        batch = self.credit(played, self.state.multipliers(self.config.reward))
         await self.learners.update(batch, train_choice=self.state.warmup.over)
         return played, rolled - began, time.perf_counter() - rolled
 
@@ -173,7 +166,7 @@ class Trainer:
         rolled, failed = time.perf_counter(), played.failed
         if not self.cap.reached():
             rollouts.begin(step)
-        batch = self.credit(played.groups, self._multipliers())
+        batch = self.credit(played.groups, self.state.multipliers(self.config.reward))
         update = self.learners.update(batch, train_choice=self.state.warmup.over)
         updated = await _finished(update, rollouts.drop)
         stale = staleness_metrics(batch.groups, self.state.step) if rollouts.staleness else {}
@@ -186,11 +179,12 @@ class Trainer:
             **self.learners.numbers(batch, updated),
             "episodes/dropped": len(failed),
         }
-        self._control(batch)
+        for sentence in self.state.advance_prices(batch.groups, self.config.budget):
+            self.on_note(sentence)
         self._guard(batch, updated)
         train = self.config.train
         times = {"rollout_s": rolled - began, "update_s": time.perf_counter() - rolled}
-        times |= self._elsewhere()
+        times |= self._remote_times()
         self.journal.failed(step, failed)
         if train.save_episodes:
             self.journal.played(step, batch)
@@ -200,42 +194,12 @@ class Trainer:
         if self.state.stopped or saved_after(step, train):
             self._save()
 
-    def _multipliers(self) -> Multipliers:
-        if not self.state.warmup.over:
-            return Multipliers(free=True)
-        value = {name: dual.value for name, dual in self.state.duals.items()}
-        return Multipliers(
-            tokens=value.get("money", value.get("tokens", 0.0)),
-            turns=value.get("turns", 0.0),
-            repetition=self.config.reward.repetition,
-        )
-
-    def _control(self, batch: Batch) -> None:
-        """Advance the warm-up and the prices by one step."""
-        gains = [group.gain for group in batch.groups if group.gain is not None]
-        gap = -sum(gains) / len(gains) if gains else None
-        if not self.state.warmup.over:
-            self.state.warmup = step_warmup(self.state.warmup, gap)
-        budget, warming = self.config.budget, not self.state.warmup.over
-        for name, dual in self.state.duals.items():
-            cost = sum(getattr(group, name) for group in batch.groups) / len(batch.groups)
-            now = self.state.duals[name] = step_dual(name, dual, cost, budget, warming=warming)
-            sentence = unreachable(name, now, budget)
-            if sentence and now.at_ceiling == PATIENCE:
-                self.on_note(sentence)
-
     def _guard(self, batch: Batch, updated: Mapping[str, Updated]) -> None:
         """Stop a run that cannot recover."""
-        train = self.config.train
         signal = any(row.advantage for row in batch.rows) or (
             self.state.warmup.over and any(choice.gain for choice in batch.choices)
         )
-        self.state.dead = 0 if signal else self.state.dead + 1
-        if self.state.dead >= train.dead_steps:
-            self.state.stopped = f"{NO_SIGNAL} {self.state.dead} steps"
-        self.state.empty = empty_share(batch.groups)
-        if self.state.empty >= train.empty_share:
-            self.state.stopped = EMPTY
+        self.state.check(self.config.train, signal=signal, empty=empty_share(batch.groups))
         if updated and all(one.dropped and not one.stats for one in updated.values()):
             self.state.stopped = "no micro-batch of the step had a finite loss and gradient"
         if self.state.stopped:
@@ -276,46 +240,16 @@ class Trainer:
         }
         if summary.reward:
             numbers["eval/reward"] = summary.reward.mean
-        times = {"evaluate_s": time.perf_counter() - began} | self._elsewhere()
+        times = {"evaluate_s": time.perf_counter() - began} | self._remote_times()
         self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
             self.on_note(sentence)
-        self._remember(numbers)
+        if self.state.ends_with(numbers, self.config):
+            self.on_note(f"stopped: {self.state.stopped}")
         self.state.owed = False
 
-    def _elsewhere(self) -> dict[str, float]:
-        return self.assembly.elsewhere.times() if self.assembly.elsewhere else {}
-
-    def _remember(self, numbers: Mapping[str, float]) -> None:
-        """Rank by being within the budgets, then by accuracy or F1, then by fewer tokens."""
-        tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
-        worth = numbers.get("eval/reward", numbers["eval/accuracy"])
-        rank = [self._within(tokens, turns), worth, -tokens]
-        if self.state.best is None or rank > self.state.best["rank"]:
-            self.state.best = {"step": self.state.step, "rank": rank, "turns": turns}
-            self.state.worse = 0
-            return
-        self.state.worse += 1
-        patience = self.config.train.patience
-        if patience and self.state.worse >= patience:
-            self.state.stopped = f"{NO_BETTER} {patience}"
-            self.on_note(f"stopped: {self.state.stopped}")
-
-    def _within(self, tokens: float, turns: float) -> bool:
-        """Always true under fixed prices, where a budget is only a unit."""
-        budget = self.config.budget
-        spent = ((tokens, budget.tokens), (turns, budget.turns))
-        fixed = budget.control == "fixed"
-        return fixed or all(cost <= OVER_BUDGET * most for cost, most in spent if most is not None)
-
-    def _still_stopped(self) -> bool:
-        """True if the current settings would also have stopped the run."""
-        train, reason = self.config.train, self.state.stopped or ""
-        if reason.startswith(NO_BETTER):
-            return 0 < train.patience <= self.state.worse
-        if reason == EMPTY:
-            return self.state.empty >= train.empty_share
-        return not reason.startswith(NO_SIGNAL) or self.state.dead >= train.dead_steps
+    def _remote_times(self) -> dict[str, float]:
+        return self.assembly.remote.times() if self.assembly.remote else {}
 
     def _say_schedule(self) -> None:
         """Say how the learning rate continues if train.steps has changed."""
@@ -355,11 +289,7 @@ class Trainer:
         tree = self.checkpoints.load(last, self.assembly.updaters)
         with reading(self.checkpoints.folder / f"step-{last:06d}"):
             self.state = State.from_json(tree)
-            if not self._still_stopped():
-                self.state.stopped = None
-            if self.state.best:  # judge it again under the current settings
-                rank, turns = self.state.best["rank"], self.state.best.get("turns", 0.0)
-                self.state.best["rank"] = [self._within(-rank[2], turns), *rank[1:]]
+            self.state.reconsider(self.config)
         for name in REPLAYED:
             self.run.cut(name, self.state.sizes.get(name, 0))
         self.sampler.position = self.state.position

@@ -19,7 +19,7 @@ from tacit.silence.conditioning import any_end, conditioned_logprobs, shared_pre
 class Microbatch:
     rows: Sequence[Row]
     sizes: BatchSizes
-    """Of the whole optimiser step, so that the losses of its microbatches add up exactly."""
+    """Sizes of the whole optimiser step, so that the losses of its microbatches add up exactly."""
     old_BT: Tensor | None = None
     """Log-probabilities before the batch's first update; None during the first."""
 

@@ -24,7 +24,7 @@ class Played:
     groups: list[Group]
     failed: tuple[Episode, ...]
     position: int
-    """Of the task sampler after this step."""
+    """Position of the task sampler after this step."""
 
 
 @dataclass(slots=True, eq=False)

@@ -43,7 +43,7 @@ class Policy:
     """Every id that ends a message."""
 
     def on(self) -> AbstractContextManager[None]:
-        """Makes forward passes use these weights."""
+        """Forward passes inside this context use these weights."""
         return _switch(self.loaded.module, self.name, self.config)
 
     def reference(self) -> tuple[Any, AbstractContextManager[None]]:

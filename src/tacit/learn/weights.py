@@ -67,7 +67,7 @@ class Weights:
             if any(old.get(name) != base for name, base in new.items()):
                 raise ConfigError(
                     f"{self.folder} was trained on {', '.join(sorted({*old.values()}))}, not on "
-                    f"{', '.join(sorted({*new.values()}))}: adapters need the model they grew on"
+                    f"{', '.join(sorted({*new.values()}))}: adapters fit no other model"
                 )
 
     async def put_into(self, assembly: Assembly, *, version: int) -> None:

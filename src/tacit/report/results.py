@@ -81,12 +81,16 @@ def _talk(tree: dict[str, Any]) -> dict[str, Any] | None:
     by_agent = tree_at(tree, "choosing_by_agent")
     told = {
         "plays": plays,
-        "choosing": _numbers(tree_at(tree, "choosing")),
-        "by_agent": {agent: _numbers(tree_at(by_agent, agent)) for agent in by_agent},
+        "choosing": _choosing(tree_at(tree, "choosing")),
+        "by_agent": {agent: _choosing(tree_at(by_agent, agent)) for agent in by_agent},
         "kept": number(tree.get("kept")),
         "missing": {name: str(why) for name, why in tree_at(tree, "missing").items()},
     }
     return told if plays else None
+
+
+def _choosing(tree: dict[str, Any]) -> dict[str, Any]:
+    return {**_numbers(tree), "by": str(tree.get("by"))}
 
 
 def _numbers(tree: dict[str, Any]) -> dict[str, float | None]:

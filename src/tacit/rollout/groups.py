@@ -155,8 +155,8 @@ def check_budget(name: str, budget: float, fixed_cost: float) -> None:
     if budget < fixed_cost:
         spender = " the frozen agents of" if name == "tokens" else ""
         raise ConfigError(
-            f"budget.{name} = {budget:g} is below what{spender} an episode cost when everyone who "
-            f"may be silent is ({fixed_cost:.4g}); set it above that"
+            f"budget.{name} = {budget:g} is below what{spender} an episode cost when everyone is "
+            f"silent who may be ({fixed_cost:.4g}); set it above that"
         )
 
 

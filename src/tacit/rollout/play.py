@@ -99,8 +99,8 @@ async def play_all(
     """Play every job with the team, as `play_each` does."""
 
     async def play(job: Job) -> Episode:
-        if roster.elsewhere:
-            return await roster.elsewhere(roster, job)
+        if roster.remote:
+            return await roster.remote(roster, job)
         return await play_episode(roster, job, grader=grader)
 
     return await play_each(jobs, play, concurrency, on_episode, succeeded, cap)

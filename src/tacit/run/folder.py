@@ -31,7 +31,7 @@ EPISODE: TypeAdapter[Episode] = TypeAdapter(Episode)
 WITHOUT = " without helpers"
 """Appended to a team's name for its plays without the helpers."""
 SPEAKING, ALONE, REWORDED = " made to speak", " weights alone", " reworded"
-"""And for the other plays that its talk is measured against; see evaluation/talk.py."""
+"""Likewise for the other plays with which its talk is compared; see evaluation/talk.py."""
 VARIANTS = (WITHOUT, SPEAKING, ALONE, REWORDED)
 LOCK = ".lock"
 HISTORY = "started.jsonl"
@@ -68,7 +68,7 @@ TRAIN_MAY_CHANGE = {
 """Settings of `train` that may change when a run goes on: how long and how fast it trains."""
 
 Request = Literal["stop", "save"]
-"""What another process may ask of a training run: stop after this step, save a checkpoint now."""
+"""Requests to a training run by another process: stop after this step, save a checkpoint now."""
 
 
 class RunFolder:

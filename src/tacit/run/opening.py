@@ -1,4 +1,4 @@
-"""What every command opens first: tasks, teams, prices, engines; checked before any model loads."""
+"""Opens what every command needs: tasks, teams, prices, engines; checks it before models load."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -69,7 +69,7 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
         own = config.team.topology.rpartition(":")[2]
         own = own if own not in teams else f"{own} (team)"
         if own in teams:
-            raise ConfigError(f"teams: `{own}` is what `team` is called; give it another name")
+            raise ConfigError(f"teams: `team` itself is called `{own}`; rename this one")
         teams[own] = config.team
     if not teams:
         raise ConfigError(
@@ -78,7 +78,7 @@ def teams_of(config: Config) -> dict[str, TeamConfig]:
     for name, team in teams.items():
         check_team(team, f"teams.{name}" if name in config.teams else "team")
         if name.endswith(VARIANTS):
-            raise ConfigError(f"teams: `{name}` is what another's plays are called; rename it")
+            raise ConfigError(f"teams: the plays of another team are saved as `{name}`; rename it")
     for name in config.teams:
         if name in ("trained", "untrained", "train") or name.startswith("eval-"):
             raise ConfigError(f"teams: `{name}` is what training calls its own; rename it")
@@ -196,7 +196,7 @@ async def open_engines(
 
 
 def grader_of(config: Config, engines: Mapping[str, Engine]) -> Grader:
-    """What grades the run's answers: each task's own grader, or the judge if there is one."""
+    """Grades the run's answers: each task's own grader, or the judge if there is one."""
     if config.judge is None:
         return grade
     judge: Grader = lookup("judge", JUDGE, {})(engines[config.judge.model], config.judge)

@@ -1,4 +1,4 @@
-"""What a run has paid for API calls: a receipt for every answer, in its folder, and a spend cap.
+"""Counts what a run pays for API calls: a receipt for every answer in its folder, and a cap.
 
 Receipts are on disk before they are counted, so what a killed run paid still counts when it
 resumes. Cached answers are free and have no receipt. Not covered: an answer that was charged but

@@ -123,7 +123,7 @@ class Service:
 
     async def _work(self, chat: ChatRequest, emit: Emit, began: float) -> Answer:
         async with self.in_time(began), self.admission.place():
-            answer = await self.backend.answer(chat, emit)
+            answer = await self.backend.answer(chat, emit, self.metrics.heard)
         self.metrics.answered(answer)
         self.metrics.seconds.labels(str(chat.streams).lower()).observe(now() - began)
         return answer

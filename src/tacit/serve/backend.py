@@ -10,6 +10,8 @@ from tacit.types import Call
 
 Emit = Callable[[Json], None]
 """Takes the next chunk of a stream."""
+Heard = Callable[[Call], None]
+"""Is told of every call of a model once it is over, also where no answer comes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit, heard: Heard) -> Answer:
         """Answer, emitting chunks if a stream was asked for.
 
         Runs in an asyncio task of its own, which is cancelled when the client goes away.

@@ -154,6 +154,8 @@ class Allowance:
     """Agent and reason → messages that it was not asked for."""
     without_tools: set[tuple[str, str]] = field(default_factory=set)
     """Agents whose tools were withheld, and the reason."""
+    shortened: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Agent and reason → messages that ended where the budget did."""
     kept: defaultdict[str, float] = field(default_factory=_amounts)
 
     @property
@@ -208,13 +210,13 @@ class Allowance:
         return {"budget": limited} | self.cut() if limited or self.stops else {}
 
     def cut(self) -> dict[str, list[Json]]:
-        """Who was not asked, or asked without tools, and why."""
-        unasked = [
-            {"agent": agent, "reason": reason, "messages": messages}
-            for (agent, reason), messages in self.unasked.items()
-        ]
+        """Who was not asked, cut short, or asked without tools, and why."""
+        unasked, shortened = (
+            [{"agent": a, "reason": why, "messages": n} for (a, why), n in counts.items()]
+            for counts in (self.unasked, self.shortened)
+        )
         without_tools = [{"agent": a, "reason": why} for a, why in sorted(self.without_tools)]
-        return {"unasked": unasked, "without_tools": without_tools}
+        return {"unasked": unasked, "shortened": shortened, "without_tools": without_tools}
 
 
 class Budgets:

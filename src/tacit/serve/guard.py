@@ -11,6 +11,7 @@ on which of several calls ends first.
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 
 from tacit.economy.reward import repeated_grams
 from tacit.graders.final_answer import last_boxed
@@ -20,7 +21,7 @@ from tacit.team.prompts import HELPING_PARTS
 from tacit.team.seat import LONG, Seat
 from tacit.team.setting import Guard
 from tacit.team.team import Team
-from tacit.types import Call, Message, Prompt, Task
+from tacit.types import Call, Message, Prompt, Stop, Task
 
 REPEATED = 0.5
 """Talk repeats if this share of the newest messages' four-word sequences was said before."""
@@ -30,14 +31,24 @@ class BudgetGuard(Guard):
     """The guard of one answer. `heard` must be told of every call."""
 
     def __init__(
-        self, allowance: Allowance, reader: str = "", free: frozenset[str] = frozenset()
+        self,
+        allowance: Allowance,
+        reader: str = "",
+        free: frozenset[str] = frozenset(),
+        listen: Callable[[Call], None] = lambda call: None,
     ) -> None:
-        """`reader`: the grader that reads answers. `free`: agents that are never held back."""
-        self._allowance = allowance
+        """`reader`: the grader that reads answers. `free`: agents that are never held back.
+
+        `listen` is told of every call, also of those that are free.
+        """
+        self.allowance = allowance
         self._reader = Task(id="serve", question="", answer="", grader=reader)
         self._free = free
+        self._listen = listen
         self._begun: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
         """By agent, and whether it may be the answer: the money kept for each message under way."""
+        self._shorter: dict[tuple[str, int], str] = {}
+        """Agent and the longest message it was left, where that is less than its own → why."""
         self._answered = False
         """True once somebody was asked for an answer."""
         self._last: Message | None = None
@@ -47,7 +58,7 @@ class BudgetGuard(Guard):
     def most_tokens(
         self, seat: Seat, prompt: Prompt, *, answers: bool, final: bool, foreign: bool = False
     ) -> int:
-        most, allowance = seat.agent.config.max_tokens, self._allowance
+        most, allowance = seat.agent.config.max_tokens, self.allowance
         if seat.name in self._free:
             return most
         self._look(seat.team)
@@ -63,7 +74,10 @@ class BudgetGuard(Guard):
         if answers:
             tokens = max(0, tokens) + allowance.reserve.get("tokens", 0)
             paid = max(0, paid) + kept.get("tokens", 0)
+        scarce = "tokens" if tokens <= paid else "money"
         most = int(min(most, max(1, tokens), max(1, paid)))
+        if most < seat.agent.config.max_tokens:
+            self._shorter[seat.name, most] = scarce
         self._begun[seat.name, answers].append(max(0, read + most * token - kept.get("money", 0)))
         allowance.keep("money", self._begun[seat.name, answers][-1])
         allowance.keep("turns", not covered)
@@ -75,9 +89,9 @@ class BudgetGuard(Guard):
 
         What only a server can count is taken to have a token for every four characters.
         """
-        if self._allowance.left("money") == math.inf or not self._allowance.prices:
+        if self.allowance.left("money") == math.inf or not self.allowance.prices:
             return 0.0, 0.0
-        price = self._allowance.prices.of(seat.agent.engine.model)
+        price = self.allowance.prices.of(seat.agent.engine.model)
         length = sum(len(message.content) for message in prompt)
         ids = seat.agent.engine.encode(prompt) if length < LONG else ()
         most = max(price.output, price.reasoning or 0)
@@ -86,23 +100,27 @@ class BudgetGuard(Guard):
     def withholds_tools(self, agent: str) -> bool:
         """True once only the answer's tokens or money are left. A tool call is no turn."""
         own = sum(self._begun[agent, True] + self._begun[agent, False])
-        if reason := self._allowance.short_of(("tokens", "money"), answers=False, money=-own):
-            self._allowance.without_tools.add((agent, reason))
+        if reason := self.allowance.short_of(("tokens", "money"), answers=False, money=-own):
+            self.allowance.without_tools.add((agent, reason))
         return reason is not None
 
     def heard(self, call: Call) -> None:
         """Count a call that is over."""
+        self._listen(call)
         if call.agent in self._free:
             return
-        self._allowance.spend(call)
+        self.allowance.spend(call)
+        why = self._shorter.get((call.agent, call.usage.generated))
+        if why and call.stop is Stop.LENGTH:
+            self.allowance.shortened[call.agent, why] += 1
         if _is_answer(call):
             self._last = Message(call.agent, call.text)
         answers = call.part not in HELPING_PARTS
         keys = [(call.agent, answers), (call.agent, not answers)]
         key = next((key for key in keys if self._begun[key]), None)
         if key and not call.tool_calls:
-            self._allowance.keep("money", -self._begun[key].pop())
-            self._allowance.keep("turns", -(not key[1] or self._answering > 0))
+            self.allowance.keep("money", -self._begun[key].pop())
+            self.allowance.keep("turns", -(not key[1] or self._answering > 0))
 
     @property
     def _answering(self) -> int:
@@ -126,7 +144,7 @@ class BudgetGuard(Guard):
 
     def _look(self, team: Team) -> None:
         """Notice whether the newest messages end the talk."""
-        calls, stops = team.whole.calls, self._allowance.stops
+        calls, stops = team.whole.calls, self.allowance.stops
         new, self._looked = calls[self._looked :], len(calls)
         if self._stopped or not stops or not any(call.is_turn for call in new):
             return

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tacit.serve.admission import Admission
 from tacit.serve.backend import Answer
 from tacit.serve.http_error import HttpError
+from tacit.types import Call
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class Metrics:
         self._unasked = counter(
             "tacit_unasked", "Messages that agents were not asked for", ["agent", "reason"]
         )
+        self._shortened = counter(
+            "tacit_shortened", "Messages that ended where a budget did", ["agent", "reason"]
+        )
         self._without_tools = counter(
             "tacit_without_tools", "Requests in which tools were withheld", ["agent", "reason"]
         )
@@ -70,16 +74,20 @@ class Metrics:
         for name, what in (("inside", "Under way or waiting"), ("waiting", "Accepted and waiting")):
             gauge(f"tacit_requests_{name}", what).set_function(partial(getattr, admission, name))
 
+    def heard(self, call: Call) -> None:
+        """Count a call as soon as it is over: it was paid for, whatever becomes of the answer."""
+        self._calls.labels(call.agent).inc()
+        self._silent.labels(call.agent).inc(call.silent)
+        for kind in ("prompt", "generated", "observed"):
+            self._tokens.labels(call.agent, call.model, kind).inc(getattr(call.usage, kind))
+
     def answered(self, answer: Answer) -> None:
         self._unhelped.inc(answer.unhelped)
-        for call in answer.calls:
-            self._calls.labels(call.agent).inc()
-            self._silent.labels(call.agent).inc(call.silent)
-            for kind in ("prompt", "generated", "observed"):
-                self._tokens.labels(call.agent, call.model, kind).inc(getattr(call.usage, kind))
         if answer.allowance:
             for (agent, reason), messages in answer.allowance.unasked.items():
                 self._unasked.labels(agent, reason).inc(messages)
+            for (agent, reason), messages in answer.allowance.shortened.items():
+                self._shortened.labels(agent, reason).inc(messages)
             for agent, reason in answer.allowance.without_tools:
                 self._without_tools.labels(agent, reason).inc()
             for kind, share in answer.allowance.shares_left().items():

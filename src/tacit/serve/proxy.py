@@ -19,8 +19,8 @@ from tacit.engine.base import Completion
 from tacit.errors import ConfigError, EngineError, TopologyError
 from tacit.serve.admission import read_body
 from tacit.serve.app import Service, now
-from tacit.serve.backend import Answer, Emit, finished
-from tacit.serve.budgets import Allowance, Budgets
+from tacit.serve.backend import Answer, Emit, Heard, finished
+from tacit.serve.budgets import Budgets
 from tacit.serve.guard import BudgetGuard
 from tacit.serve.http_error import HttpError
 from tacit.serve.relay import CallsTools, Relay
@@ -87,26 +87,27 @@ class ProxyBackend:
         check_views(chat, self._roster)
         return []  # everything goes on to the Actor
 
-    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit, heard: Heard) -> Answer:
         if chat.fields.model == self._name:
             chat = replace(chat, body=chat.body | {"model": self._model})
         relay = Relay(chat, emit, self.upstream, self._model or ACTOR)
         with self._budgets.opened(chat, answers=0) as allowance:
-            text, calls, unhelped = await self._play(chat, relay, allowance)
+            guard = BudgetGuard(allowance, free=frozenset({ACTOR}), listen=heard)
+            text, calls, unhelped = await self._play(chat, relay, guard)
         body = relay.reply(text)
         if body.get("usage"):
             body = body | {"usage": _team_usage(body["usage"], calls)}
         return finished(chat, body, calls, emit, unhelped=unhelped, allowance=allowance)
 
     async def _play(
-        self, chat: ChatRequest, relay: Relay, allowance: Allowance
+        self, chat: ChatRequest, relay: Relay, guard: BudgetGuard
     ) -> tuple[str, list[Call], bool]:
         """The answer's text, the calls it took, and whether a helper failed."""
         try:
             relay.question = question_of(chat.fields.messages, with_system=False)
         except HttpError:  # nothing that a helper could read
             done = await relay.ask()
-            return done.text, [_call(relay, done)], False
+            return done.text, [_call(relay, done, guard)], False
         task = Task(id="serve", question=relay.question, answer="", grader="", views=chat.views)
         seed = 0 if chat.fields.seed is None else chat.fields.seed
         agents = [
@@ -116,7 +117,6 @@ class ProxyBackend:
         roster = replace(self._roster, agents=tuple(agents))
         # The relay streams by itself: a listener only marks the final call.
         answering = Answering(on_text=lambda piece: None)
-        guard = BudgetGuard(allowance, free=frozenset({ACTOR}))
         setting = Setting(seed=seed, answering=answering, guard=guard)
         team = roster.seat(task, setting, guard.heard)
         try:
@@ -129,7 +129,7 @@ class ProxyBackend:
                 raise HttpError(502, "the team failed after it had begun to answer") from error
             log.warning("no help for one request: %s", type(error).__name__)
             done, failed = await relay.ask(), True
-        return done.text, [*team.whole.calls, _call(relay, done)], failed
+        return done.text, [*team.whole.calls, _call(relay, done, guard)], failed
 
     def routes(self, service: Service) -> list[Route]:
         """The other paths that an application may ask the Actor's server for."""
@@ -162,9 +162,9 @@ class PassOn:
             await reply(scope, receive, send)
 
 
-def _call(relay: Relay, done: Completion) -> Call:
+def _call(relay: Relay, done: Completion, guard: BudgetGuard) -> Call:
     """The ledger's record of an answer that the Actor gave outside the topology."""
-    return Call(
+    call = Call(
         agent=ACTOR,
         model=relay.model,
         messages=(),
@@ -173,6 +173,8 @@ def _call(relay: Relay, done: Completion) -> Call:
         usage=done.usage,
         served=done.model,
     )
+    guard.heard(call)
+    return call
 
 
 def _team_usage(actors: Json, calls: list[Call]) -> Json:

@@ -14,8 +14,8 @@ from typing import Any
 
 from tacit.errors import ConfigError, EngineError, PromptTooLong, TopologyError
 from tacit.registry import did_you_mean
-from tacit.serve.backend import Answer, Emit, finished
-from tacit.serve.budgets import Allowance, Budgets
+from tacit.serve.backend import Answer, Emit, Heard, finished
+from tacit.serve.budgets import Budgets
 from tacit.serve.guard import BudgetGuard
 from tacit.serve.http_error import HttpError
 from tacit.serve.monitoring import log_failure
@@ -68,7 +68,7 @@ class TeamBackend:
             check_messages(messages)
         return _ignored(chat)
 
-    async def answer(self, chat: ChatRequest, emit: Emit) -> Answer:
+    async def answer(self, chat: ChatRequest, emit: Emit, heard: Heard) -> Answer:
         """Answer each prompt as often as it is asked for, all at once."""
         seed = secrets.randbits(63) if chat.fields.seed is None else chat.fields.seed
         asked = [(p, sample) for p in chat.prompts for sample in range(chat.fields.n or 1)]
@@ -82,7 +82,7 @@ class TeamBackend:
                                 self._task(chat, question_of(messages)),
                                 choice,
                                 Setting(seed=seed, sample=sample),
-                                allowance,
+                                BudgetGuard(allowance, self._budgets.reader, listen=heard),
                             )
                         )
                         for choice, (messages, sample) in zip(choices, asked, strict=True)
@@ -104,9 +104,8 @@ class TeamBackend:
         )
 
     async def _play(
-        self, task: Task, choice: "_Choice", setting: Setting, allowance: Allowance
+        self, task: Task, choice: "_Choice", setting: Setting, guard: BudgetGuard
     ) -> list[Call]:
-        guard = BudgetGuard(allowance, self._budgets.reader)
         setting = replace(setting, answering=choice.answering(), guard=guard)
         team = self._roster.seat(task, setting, guard.heard)
         try:
@@ -123,7 +122,7 @@ class TeamBackend:
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
             reason = f"the team's topology failed: {error.place}"
             raise HttpError(502, reason, code="team_failed") from error
-        allowance.answered()
+        guard.allowance.answered()
         calls, said = team.whole.calls, (message.agent, message.text)
         stops = [call.stop for call in calls if (call.agent, call.text) == said]
         choice.end(message.text, FINISH[stops[-1] if stops else Stop.EOS])

@@ -90,7 +90,7 @@ class Silence:
         return group.rewards[number]
 
     def choices(self, groups: Sequence[Group]) -> Choices:
-        """What the choice itself is trained on; nothing if sampling already trains it."""
+        """The points on which the choice is trained; none if sampling already trains it."""
         return Choices()
 
     def learns(self, call: Call) -> bool:

@@ -42,7 +42,7 @@ Learn = Callable[[Tensor, list[int]], Tensor]
 
 
 class ChoiceModel(Protocol):
-    """What the step needs of a policy."""
+    """A policy as the step uses it."""
 
     @property
     def weights(self) -> list[Tensor]:

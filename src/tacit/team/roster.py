@@ -60,7 +60,7 @@ class Roster:
     options: Mapping[str, Any] = field(default_factory=dict)
     without: frozenset[Cut] = frozenset()
     stop: str | None = None
-    elsewhere: Callable[..., Awaitable[Episode]] | None = None
+    remote: Callable[..., Awaitable[Episode]] | None = None
     """Called with this roster and a job if another process plays and grades the episodes."""
 
     def seat(

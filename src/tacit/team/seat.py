@@ -19,7 +19,7 @@ from tacit.engine.base import (
 )
 from tacit.errors import Overflow, PromptTooLong
 from tacit.team.branch import BRANCH
-from tacit.team.prompts import HELPING_PARTS, build, tell_of_silence
+from tacit.team.prompts import HELPING_PARTS, Context, build, tell_of_silence
 from tacit.team.setting import Agent, Answering
 from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation, shown
 from tacit.types import Call, ChatMessage, Choice, Ids, Message, Prompt, Stop, ToolSpec
@@ -37,7 +37,7 @@ class _Turn:
     """One message that an agent is asked for; it takes several calls if the agent uses tools."""
 
     number: str
-    """Of its first call; part of the seed."""
+    """Number of its first call, which is part of the seed."""
     part: str
     round: int = 0
     may_be_silent: bool
@@ -58,7 +58,7 @@ class Seat:
 
     @property
     def view(self) -> str:
-        """What the task shows to this agent alone."""
+        """The task's private text for this agent."""
         views = self.team.task.views
         return views.get(self.agent.name) or views.get(self.agent.role, "")
 
@@ -87,7 +87,7 @@ class Seat:
         number = BRANCH.get().number(agent.name)
         if (self._left_out(round) or self.team.over) and (instead := self._instead(part, final)):
             return instead
-        prompt = self._prompt(part, instruction, may_be_silent=allowed)
+        prompt = self._builder(part, instruction, may_be_silent=allowed)
         quoted = {name: self._read(_messages(said)) for name, said in context.items()}
         shown = quoted.pop("view", None)
         private = {"view": shown or _messages(SEARCHED if self._searches else self.view or None)}
@@ -115,6 +115,21 @@ class Seat:
         if part not in HELPING_PARTS:
             BRANCH.get().answers[agent.name] = said
         return said
+
+    def _builder(
+        self, part: str, instruction: str | None, *, may_be_silent: bool
+    ) -> Callable[[str, Context], Prompt]:
+        """Builds this agent's prompt from a question and its context."""
+        task, agent = self.team.task, self.agent
+        return partial(
+            build,
+            part,
+            agent=agent.name,
+            instruction=task.instruction if instruction is None else instruction,
+            form=agent.form,
+            system=agent.config.system,
+            may_be_silent=may_be_silent,
+        )
 
     async def reply(
         self, messages: Prompt, *, number: str, max_tokens: int | None = None
@@ -204,20 +219,6 @@ class Seat:
             if not request.may_call:
                 request = replace(request, on_text=None if turn.may_be_silent else asked.on_text)
         raise AssertionError("calls are bounded")
-
-    def _prompt(
-        self, part: str, instruction: str | None, *, may_be_silent: bool
-    ) -> Callable[..., Prompt]:
-        """Builds this agent's prompts from a question and what is quoted beside it."""
-        return partial(
-            build,
-            part,
-            agent=self.agent.name,
-            instruction=self.team.task.instruction if instruction is None else instruction,
-            form=self.agent.form,
-            system=self.agent.config.system,
-            may_be_silent=may_be_silent,
-        )
 
     @property
     def _searches(self) -> bool:
@@ -353,8 +354,8 @@ class Seat:
             tool_calls=done.tool_calls if request.tools and request.may_call and not silent else (),
         )
         self.team.record(call)
-        shown = said if heard is None else heard
-        return call, Message(self.agent.name, shown or "", said is None)
+        delivered = said if heard is None else heard
+        return call, Message(self.agent.name, delivered or "", said is None)
 
 
 def _observed(request: Request, done: Completion, before: Call | None) -> int:
@@ -391,15 +392,9 @@ def _at_most(tokens: int, asked: Answering) -> Answering:
 
 
 def _messages(said: Said) -> Sequence[Message]:
-    match said:
-        case None:
-            return ()
-        case Message():
-            return (said,)
-        case str():
-            return (Message("", said),)
-        case _:
-            return said
+    if isinstance(said, str):
+        said = Message("", said)
+    return (said,) if isinstance(said, Message) else said or ()
 
 
 async def _encoded(agent: Agent, messages: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:

@@ -31,7 +31,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """What a client asks of the call that gives the answer; None keeps what is configured."""
+    """A client's settings for the call that gives the answer; None keeps the configured ones."""
 
     temperature: float | None = None
     top_p: float | None = None

@@ -39,12 +39,13 @@ SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Shown in the prompt instead of a view that the agent can search."""
 SHOWN = ("visible", "prompt", "entry_point")
 """The parts of a task's data that tools are given: what it takes to run its visible tests."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal may obey."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool knows of its caller: what that agent sees, and no other agent's view."""
+    """The caller as a tool sees it: with its own view, and no other agent's."""
 
     task: Task
     """Its id, question, instruction and visible tests; no reference and no views."""
@@ -103,13 +104,14 @@ class Toolbox:
         return observation(call, clipped(said, self.config.max_observation))
 
     async def _run(self, tools: Mapping[str, Tool], call: ToolCall, context: ToolContext) -> Any:
+        try:
+            arguments = json.loads(call.arguments or "{}", strict=False)
+        except ValueError as error:
+            said = "the arguments are" if call.name else "the call is"
+            raise ValueError(f"{said} not JSON: {error}") from None
         if call.name not in tools:
             named = f"there is no tool `{call.name}`" if call.name else "that is not a tool call"
             raise ValueError(f"{named}; {did_you_mean(call.name, tools)}")
-        try:
-            arguments = json.loads(call.arguments or "{}")
-        except ValueError as error:
-            raise ValueError(f"the arguments are not JSON: {error}") from None
         if not isinstance(arguments, dict):
             raise ValueError("the arguments must be a JSON object")
         tool = tools[call.name]
@@ -171,7 +173,7 @@ def clipped(text: str, longest: int) -> str:
         left_out = f"\n[… {len(text) - head - tail:,} characters left out …]\n"
         text = f"{text[:head]}{left_out}{text[len(text) - tail :]}"
     text = text.encode(errors="replace").decode()
-    return _CONTROL.sub("\ufffd", text.replace("\r", ""))
+    return CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 
 def words(error: BaseException) -> str:

@@ -358,9 +358,10 @@ function choosingTable(runs) {
       return [[team, talk.choosing], ...(agents.length > 1 ? agents : [])];
     });
   if (!rows.length) return null;
+  const rough = ({ by }) => (by === "spoke" ? "*" : "");
   const columns = [
     ["team, agent", ([name]) => oneLine(name)],
-    ["AUC", ([, { auc }]) => (auc == null ? "–" : auc.toFixed(2))],
+    ["AUC", ([, one]) => (one.auc == null ? "–" : one.auc.toFixed(2) + rough(one))],
     ["silent % where needed", ([, one]) => points(one.silent_needed)],
     ["silent % elsewhere", ([, one]) => points(one.silent_idle)],
     ["precision %", ([, one]) => points(one.precision)],
@@ -369,7 +370,7 @@ function choosingTable(runs) {
   return table("Who spoke, and who was needed", columns, rows, {
     heading: true,
     legend:
-      "Needed: the agent knew what the others lacked. AUC: the chance that one that was needed was more inclined to speak than one that was not. Precision: of what was said, what was needed. Recall: of what was needed, what was said.",
+      "Needed: the agent knew what the others lacked. AUC: the chance that one that was needed was more inclined to speak than one that was not (*: that it spoke, since its model gives no probabilities). Precision: of what was said, what was needed. Recall: of what was needed, what was said.",
   });
 }
 

@@ -32,12 +32,12 @@ TOPOLOGIES: dict[str, Topology] = {
     "hint_actor": Topology(
         play=hint_actor,
         roles={"hinter": Role(part="hinter", may_be_silent=True), **_ACTOR},
-        summary="a Collaborator may give the Actor a hint",
+        summary="a hinter may give the Actor a hint",
     ),
     "critic_actor": Topology(
         play=critic_actor,
         roles={**_ACTOR, "critic": Role(part="critic", may_be_silent=True)},
-        summary="the Actor drafts, a critic may comment, the Actor revises",
+        summary="the Actor drafts; a critic may comment; the Actor revises",
         repeats=_in_rounds,
     ),
     "debate": Topology(
@@ -46,7 +46,7 @@ TOPOLOGIES: dict[str, Topology] = {
             "debater": Role(part="debater", many=True, least=2),
             "collaborator": Role(part="guide", may_be_silent=True, optional=True),
         },
-        summary="several agents answer, see each other, answer again, vote",
+        summary="agents answer, read each other, answer again, then vote",
     ),
     "role_assignment": Topology(
         play=role_assignment,
@@ -55,12 +55,12 @@ TOPOLOGIES: dict[str, Topology] = {
             "actor": Role(part="expert"),
             "collaborator": Role(part="hinter", may_be_silent=True, optional=True),
         },
-        summary="one agent names the expert needed, the Actor answers as that expert",
+        summary="one agent names an expert; the Actor answers as that expert",
     ),
     "dialogue": Topology(
         play=dialogue,
         roles={"agent": Role(part="speaker", many=True, least=2, may_be_silent=True)},
-        summary="agents talk in turn and may be silent, then the first answers",
+        summary="agents take turns and may be silent; then the first one answers",
         repeats=lambda team: True,
     ),
     "holders": Topology(
@@ -70,32 +70,32 @@ TOPOLOGIES: dict[str, Topology] = {
             "asker": Role(part="solver"),
             "inquirer": Role(part="inquirer", may_be_silent=True, optional=True),
         },
-        summary="agents with documents of their own may tell the one who answers",
+        summary="holders of private documents may tell the asker, who answers",
         repeats=lambda team: "inquirer" in team.agents,
         check=no_search,
     ),
     "tester": Topology(
         play=tester,
         roles={**_ACTOR, "tester": Role(part="tester", may_be_silent=True)},
-        summary="the Actor writes code, a tester runs the visible tests and may report",
+        summary="the Actor writes code; a tester runs the visible tests and may report",
         repeats=_in_rounds,
         finds_needed=True,
     ),
     "self_consistency": Topology(
-        play=self_consistency, roles=_SAMPLER, summary="one agent answers n times, vote"
+        play=self_consistency, roles=_SAMPLER, summary="a majority of n answers of one agent"
     ),
     "self_refine": Topology(
         play=self_refine,
         roles=_ACTOR,
-        summary="one agent criticises and refines its own answer until it finds no error",
+        summary="one agent refines its own answer until it finds no error",
     ),
     "step_back": Topology(
-        play=step_back, roles=_ACTOR, summary="principles first, then the answer"
+        play=step_back, roles=_ACTOR, summary="one agent states principles, then answers"
     ),
     "quality_diversity": Topology(
         play=quality_diversity,
         roles=_SAMPLER,
-        summary="different solutions in turn, then one choice",
+        summary="one agent writes several solutions, then picks one",
     ),
     "evo_agent": Topology(
         play=evo_agent, roles=_SAMPLER, summary="experts bred over generations improve the answer"

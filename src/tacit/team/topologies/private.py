@@ -18,7 +18,7 @@ _SENTENCE_END = re.compile(
 )
 _NUMBER = re.compile(r"\[(\d{1,4})\]|^\s*(\d{1,4})\W*$")
 NO_QUOTE = "(names no sentence)"
-"""What is read of a quoter that says something else."""
+"""Shown to others if a quoter names no sentence."""
 
 
 async def holders(task: Task, team: Team, quotes: bool = False) -> Message:
@@ -41,7 +41,7 @@ async def holders(task: Task, team: Team, quotes: bool = False) -> Message:
 async def _told(
     holder: Seat, task: Task, quotes: bool, heard: Sequence[Message] | None = None
 ) -> Message:
-    """What a holder says, or the sentence that it names: the first number, in brackets or alone."""
+    """A holder's message. With `quotes` it is the sentence whose number the holder gave first."""
     how: dict[str, Any] = {"messages": heard, "round": int(heard is not None)}
     if not quotes:
         return await holder.ask(task.question, **how)
@@ -69,7 +69,7 @@ def sentences(view: str, titles: Sequence[str] = ()) -> list[str]:
 
 
 def no_search(team: TeamConfig) -> None:
-    """Who searches its view has no sentences to number."""
+    """Refuse quotes by holders that search their view: it has no numbered sentences."""
     if team.options.get("quotes") and "lookup" in team.agents["holder"].tools:
         raise ConfigError("team.options.quotes: holders that quote cannot have the tool `lookup`")
 
