@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.cluster.envelopes import Place
-from tacit.errors import TacitError
+from tacit.errors import TacitError, one_line
 
 ASKED_S = 10.0
 """How long another node is asked for a log."""
@@ -44,7 +44,7 @@ def sendable(error: Exception, *kinds: type[TacitError]) -> TacitError | None:
 def reason_of(error: BaseException) -> str:
     """Why a worker was lost."""
     error = getattr(error, "cause", None) or error  # Ray quotes a whole traceback
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(error)
     if not isinstance(error, WorkerLost):
         text = text.partition("The actor is dead because ")[2] or text
         for phrase in NOISE:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tacit.cluster.envelopes import Recovery
 from tacit.cluster.faults import outcome, sendable
-from tacit.errors import ConfigError, GradingError, SandboxError, TacitError
+from tacit.errors import ConfigError, GradingError, SandboxError, TacitError, one_line
 from tacit.grading import grade
 from tacit.types import Grade, Task
 
@@ -77,7 +77,7 @@ class Graders:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"no grade within {self._deadline:g} s"
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return f"{type(error).__name__}: {one_line(error)[:300]}"
 
     async def _free(self) -> int:
         """The least busy of those that are there, or the first to come back."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tacit.config import ClusterConfig
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, one_line
 
 STORE_BYTES = 200 * 2**20
 """The object store of a `local` cluster, for weights and transcripts on their way."""
@@ -47,7 +47,7 @@ def joined(settings: ClusterConfig) -> Iterator[None]:
         _knock(settings.address or "")
         ray.init(address=settings.address, log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:  # Ray raises what its many parts raise
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)[:300]
         raise ConfigError(
             f"cluster.address: no Ray cluster at `{settings.address}`: start one with "
             "`ray start --head` (one with a token wants RAY_AUTH_MODE=token here too), or write "

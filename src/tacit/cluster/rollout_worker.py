@@ -18,7 +18,7 @@ from tacit.cluster.envelopes import Edition, Order, Orders, Place, Recovery, Rep
 from tacit.cluster.faults import sendable
 from tacit.config import Config
 from tacit.engine.base import Account, Engine, TrainedEngine
-from tacit.errors import ConfigError, Refused, RunError
+from tacit.errors import ConfigError, Refused, RunError, one_line
 from tacit.grading import Grader, grade
 from tacit.rollout.dedupe import DedupedEngine
 from tacit.rollout.play import play_episode
@@ -204,5 +204,5 @@ def _apart(own: Grader, others: Grader) -> Grader:
 
 def _plain(error: Exception) -> Exception:
     """An error that can be sent: of a kind that ends a run, with its sentence."""
-    other = RunError(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    other = RunError(f"{type(error).__name__}: {one_line(error)}")
     return sendable(error, Refused, ConfigError, RunError) or other

@@ -20,6 +20,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from torch import Tensor
 
 from tacit.config import Config
+from tacit.errors import one_line
 from tacit.learn.assemble import open_assembly, updater_of
 from tacit.learn.microbatch import Microbatch
 from tacit.learn.update import Measured, Updater
@@ -106,7 +107,7 @@ class SharedLearners:
         self._actors[place] = self._start()
         yield from updater.gradients(share)
         self.lost += 1
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)[:300]
         sentence = "learner %d was lost (%s: %s); its share took %.1f s here"
         log.warning(sentence, place + 1, type(error).__name__, reason, time.perf_counter() - began)
 

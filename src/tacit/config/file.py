@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from tacit.config import Config, Section
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, one_line
 from tacit.registry import did_you_mean
 
 RETIRED = {"train": ("overlap", "compile")}
@@ -104,7 +104,7 @@ def _read_tree(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
-        reason = "it is nested too deeply" if deep else " ".join(str(error).split())
+        reason = "it is nested too deeply" if deep else one_line(error)
         raise ConfigError(f"{path.name} is not valid {path.suffix[1:]}: {reason}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path.name}: expected `key: value` lines at the top level")

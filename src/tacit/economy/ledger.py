@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, one_line
 from tacit.registry import did_you_mean
 from tacit.types import Call, Episode, Usage
 
@@ -65,7 +65,7 @@ def load_prices(path: str | Path) -> PriceTable:
     except MALFORMED as error:
         raise ConfigError(
             f"prices: `{path}` needs `date:` and `models:` with `input:` and `output:` "
-            f"per million tokens ({' '.join(str(error).split())})"
+            f"per million tokens ({one_line(error)})"
         ) from None
     for name, price in models.items():
         for amount in (price.input, price.output, price.cached or 0.0, price.reasoning or 0.0):

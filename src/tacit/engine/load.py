@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tacit.pocket
 from tacit.engine.worker import Worker
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, one_line
 
 POCKET_FOLDER = Path(tacit.pocket.__file__).parent / "model"
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -169,7 +169,3 @@ def reading(failed: str) -> Iterator[None]:
         if "trust_remote_code" in reason:
             reason = "it brings Python code of its own, which is not run: use another model"
         raise ConfigError(f"{failed}: {reason}") from error
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

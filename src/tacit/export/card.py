@@ -26,6 +26,20 @@ IMPORTS = {
     "adapter": "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer",
     "merged": "from transformers import AutoModelForCausalLM, AutoTokenizer",
 }
+PROGRAM = """\
+{imports}
+
+model = {loader}.from_pretrained(".")
+tokenizer = AutoTokenizer.from_pretrained(".")
+messages = [
+{messages}
+]
+prompt = tokenizer.apply_chat_template(
+    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+)
+reply = model.generate(**prompt, max_new_tokens={limit}, do_sample=False)
+said = reply[0, prompt["input_ids"].shape[1] :]
+print(tokenizer.decode(said, skip_special_tokens=True))"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +207,11 @@ def _program(facts: Facts, shapes: Sequence[Shape]) -> str:
     form, weights = facts.forms[0], facts.weights
     first = shapes[0][1] if shapes else [ChatMessage("user", "{question}")]
     messages = [{"role": message.role, "content": message.content} for message in first]
-    limit = weights.team.agents[weights.roles[0]].max_tokens
-    return "\n".join(
-        [
-            IMPORTS[form],
-            "",
-            f'model = {LOADERS[form]}.from_pretrained(".")',
-            'tokenizer = AutoTokenizer.from_pretrained(".")',
-            "messages = [",
-            *(f"    {message!r}," for message in messages),
-            "]",
-            "prompt = tokenizer.apply_chat_template(",
-            '    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True',
-            ")",
-            f"reply = model.generate(**prompt, max_new_tokens={limit}, do_sample=False)",
-            'said = reply[0, prompt["input_ids"].shape[1] :]',
-            "print(tokenizer.decode(said, skip_special_tokens=True))",
-        ]
+    return PROGRAM.format(
+        imports=IMPORTS[form],
+        loader=LOADERS[form],
+        messages="\n".join(f"    {message!r}," for message in messages),
+        limit=weights.team.agents[weights.roles[0]].max_tokens,
     )
 
 

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from tacit.errors import RunError
+from tacit.errors import RunError, one_line
 from tacit.learn.policy import Policy
 from tacit.learn.update import Updater
 from tacit.run.folder import write_atomically
@@ -137,7 +137,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (*MALFORMED, OSError, SafetensorError) as error:
-        raise RunError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        raise RunError(f"{path} cannot be read: {one_line(error)}") from error
     except RecursionError as error:
         raise RunError(f"{path} cannot be read: it is nested too deeply") from error
 

@@ -12,7 +12,7 @@ from tacit.registry import did_you_mean
 GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Card:
     name: str
     memory_gib: float
@@ -36,35 +36,17 @@ class Card:
 # PCIe 4.0 x16. H200: 141 GB, 4.8 TB/s, 1,979 TFLOPS sparse, NVLink 900 GB/s. H100 SXM: 80 GB, 3.35
 # TB/s, 1,979, 900. B200 (of a DGX): 180 GB, 8 TB/s, 4,500, 1,800. A100 SXM 80 GB: 2,039 GB/s, 624,
 # 600; 40 GB: 1,555 GB/s. L40S: 48 GB, 864 GB/s, 733, PCIe. L4: 24 GB, 300 GB/s, 242, PCIe.
-CARDS = {
-    card.name: card
-    for card in (
-        Card(
-            name="H200",
-            memory_gib=141,
-            bytes_per_s=4.8e12,
-            flops_per_s=989.5e12,
-            link_per_s=450e9,
-            measured=True,
-        ),
-        Card(name="B200", memory_gib=180, bytes_per_s=8e12, flops_per_s=2250e12, link_per_s=900e9),
-        Card(
-            name="H100", memory_gib=80, bytes_per_s=3.35e12, flops_per_s=989.5e12, link_per_s=450e9
-        ),
-        Card(
-            name="A100", memory_gib=80, bytes_per_s=2.039e12, flops_per_s=312e12, link_per_s=300e9
-        ),
-        Card(
-            name="A100-40",
-            memory_gib=40,
-            bytes_per_s=1.555e12,
-            flops_per_s=312e12,
-            link_per_s=300e9,
-        ),
-        Card(name="L40S", memory_gib=48, bytes_per_s=864e9, flops_per_s=362e12, link_per_s=32e9),
-        Card(name="L4", memory_gib=24, bytes_per_s=300e9, flops_per_s=121e12, link_per_s=32e9),
-    )
-}
+# Name, memory, bytes/s of memory, FLOP/s, bytes/s to other GPUs.
+_CARDS = (
+    Card("H200", 141, 4.8e12, 989.5e12, 450e9, measured=True),
+    Card("B200", 180, 8e12, 2250e12, 900e9),
+    Card("H100", 80, 3.35e12, 989.5e12, 450e9),
+    Card("A100", 80, 2.039e12, 312e12, 300e9),
+    Card("A100-40", 40, 1.555e12, 312e12, 300e9),
+    Card("L40S", 48, 864e9, 362e12, 32e9),
+    Card("L4", 24, 300e9, 121e12, 32e9),
+)
+CARDS = {card.name: card for card in _CARDS}
 
 
 def find_card(name: str) -> Card:

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from tacit.engine.base import Sampling
-from tacit.engine.load import one_line
-from tacit.errors import ConfigError, EngineError
+from tacit.errors import ConfigError, EngineError, one_line
 from tacit.types import Stop
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
