@@ -16,7 +16,7 @@ from tacit.config.file import parse_config
 from tacit.errors import ConfigError, RunError
 from tacit.evaluation.teams import Measured, Measurement
 from tacit.learn.loop import Trainer
-from tacit.run.folder import Request, RunFolder, read_lines
+from tacit.run.folder import RunFolder, RunRequest, read_lines
 from tacit.types import Episode, Grade, Task
 from tests.helpers.commands import tacit_
 from tests.helpers.training_runs import tiny_config, tree
@@ -68,7 +68,7 @@ async def test_a_run_stops_and_saves_when_its_folder_says_so(tmp_path: Path) -> 
     train = {"steps": 500, "evaluate_every": 0, "checkpoint_every": 500}
 
     async def visitor() -> None:
-        requests: dict[Request, int] = {"save": 1, "stop": 2}
+        requests: dict[RunRequest, int] = {"save": 1, "stop": 2}
         for request, step in requests.items():
             while _steps(run) < step:
                 await asyncio.sleep(0.01)

@@ -16,7 +16,7 @@ from tacit.learn.loop import Trainer
 from tacit.learn.state import State
 from tacit.learn.track import check_trackers
 from tacit.learn.weights import Weights
-from tacit.run.folder import Request, RunFolder
+from tacit.run.folder import RunFolder, RunRequest
 from tacit.run.opening import Variants, measured_teams_of, prices_of, variants_of
 from tacit.run.spending import Spending
 from tacit.types import Episode
@@ -77,7 +77,7 @@ async def _train(config: Config, run: RunFolder, weights: Weights | None) -> dic
     spending = Spending(run, prices_of(config), config.spend_cap)
     async with open_training(config, spending.account(note)) as assembly:
         _introduce(assembly)
-        for request in get_args(Request):
+        for request in get_args(RunRequest):
             run.take(request)  # meant for an earlier process
         with step_display(config) as on_step:
             trainer = Trainer(

@@ -23,7 +23,7 @@ from tacit.config import Config
 from tacit.errors import one_line
 from tacit.learn.assemble import open_assembly, updater_of
 from tacit.learn.microbatch import Microbatch
-from tacit.learn.update import Measured, Updater
+from tacit.learn.update import BatchStats, Updater
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Learner:
 
     def gradients(
         self, policy: str, state: State, share: Sequence[Microbatch]
-    ) -> tuple[State, list[Measured | None]]:
+    ) -> tuple[State, list[BatchStats | None]]:
         """The summed gradients of these microbatches under these weights, and their statistics."""
         updater = self._updaters[policy]
         updater.policy.load(state, "the head")
@@ -69,7 +69,9 @@ class SharedLearners:
         self._actors = [self._start() for _ in range(count)]
         self.lost = 0
 
-    def __call__(self, updater: Updater, batch: Sequence[Microbatch]) -> Iterator[Measured | None]:
+    def __call__(
+        self, updater: Updater, batch: Sequence[Microbatch]
+    ) -> Iterator[BatchStats | None]:
         """Like `Updater.gradients`: what others computed is added in the order of their shares."""
         own, *others = shares(batch, 1 + len(self._actors))
         state = ray.put(updater.policy.state())
@@ -100,7 +102,7 @@ class SharedLearners:
 
     def _instead(
         self, place: int, error: Exception, updater: Updater, share: Sequence[Microbatch]
-    ) -> Iterator[Measured | None]:
+    ) -> Iterator[BatchStats | None]:
         """Compute a lost learner's share here, and start another for the next step."""
         began = time.perf_counter()
         ray.kill(self._actors[place])

@@ -21,8 +21,8 @@ from tacit.engine.lora import adapter_parameters, add_adapter, base_parameters, 
 from tacit.errors import ConfigError, RunError
 from tacit.types import Ids
 
-Weights = Mapping[str, nn.Parameter]
-Built = tuple[LoadedModel, Weights, Weights]
+Parameters = Mapping[str, nn.Parameter]
+Built = tuple[LoadedModel, Parameters, Parameters]
 """`loaded`, `parameters` and `live` of a policy."""
 
 
@@ -35,9 +35,9 @@ class Policy:
     loaded: LoadedModel
     """The model that engines and the trainer run: the base itself under LoRA, else a copy."""
     config: PolicyConfig
-    parameters: Weights = field(repr=False)
+    parameters: Parameters = field(repr=False)
     """The weights that the optimiser updates. Always float32: half precision loses small steps."""
-    live: Weights = field(repr=False)
+    live: Parameters = field(repr=False)
     """The weights that forward passes use: the same objects, or half-precision copies."""
     ends: Ids
     """Every id that ends a message."""

@@ -43,9 +43,9 @@ class Updated:
     """Microbatches left out because their loss or gradient was not finite."""
 
 
-Measured = tuple[LossStats, Mapping[str, float]]
+BatchStats = tuple[LossStats, Mapping[str, float]]
 """The statistics of one microbatch, and sums over its tokens."""
-Gradients = Callable[["Updater", Sequence[Microbatch]], Iterator[Measured | None]]
+Gradients = Callable[["Updater", Sequence[Microbatch]], Iterator[BatchStats | None]]
 """`Updater.gradients`, or the same shared among several learners."""
 
 
@@ -58,7 +58,7 @@ class Seen:
     norms: list[float] = field(default_factory=list)
     dropped: int = 0
 
-    def add(self, one: Measured | None) -> None:
+    def add(self, one: BatchStats | None) -> None:
         if one is None:
             self.dropped += 1
             return
@@ -133,7 +133,7 @@ class Updater:
                 self.step.take(choices, train=train_choice, scale=scale)
         return seen.updated()
 
-    def gradients(self, batch: Sequence[Microbatch]) -> Iterator[Measured | None]:
+    def gradients(self, batch: Sequence[Microbatch]) -> Iterator[BatchStats | None]:
         """Accumulate the gradients of microbatches, with their statistics as it goes."""
         for _, one in as_memory_allows(batch, self._gradient, self._halved):
             yield one
@@ -207,7 +207,7 @@ class Updater:
                 "train.gradient_checkpointing; the run goes on from its last checkpoint"
             ) from error
 
-    def _gradient(self, micro: Microbatch) -> Measured | None:
+    def _gradient(self, micro: Microbatch) -> BatchStats | None:
         """Accumulate the gradient of one microbatch; None if it is not finite."""
         loss, measured = self._loss(micro)
         return measured if accumulate(self.policy, loss) else None
@@ -222,7 +222,7 @@ class Updater:
             log.warning(sentence, self.policy.name, size)
         return parts
 
-    def _loss(self, micro: Microbatch) -> tuple[Tensor, Measured]:
+    def _loss(self, micro: Microbatch) -> tuple[Tensor, BatchStats]:
         own = self.policy.loaded.module, self.policy.on(), self.policy.ends
         (scored,) = score_all([micro], *own)
         device = scored.mask_BT.device

@@ -23,7 +23,7 @@ from tacit.report.episodes import PIECE, Source, to_json
 from tacit.report.loopback import names_loopback
 from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
 from tacit.report.run_page import Run
-from tacit.run.folder import Request, RunFolder
+from tacit.run.folder import RunFolder, RunRequest
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -99,7 +99,7 @@ class Watched:
             one = self.runs[run]
             yield one, list(one.sources.values())[source]
 
-    def ask(self, run: int, request: Request) -> bool:
+    def ask(self, run: int, request: RunRequest) -> bool:
         """Leave a request for the run; False if it is not under way."""
         with self._changed:
             one = self.runs[run]
@@ -195,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
                 with watched.source(_place(run), _place(place)) as (one, source):
                     data = source.piece(_place(piece), one.config)
                 self._send(data, "application/json")
-            case ["POST", "act", what, run] if what in get_args(Request):
+            case ["POST", "act", what, run] if what in get_args(RunRequest):
                 if watched.ask(_place(run), what):  # type: ignore[arg-type]
                     self._json({"asked": what})
                 else:

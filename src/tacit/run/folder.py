@@ -67,7 +67,7 @@ TRAIN_MAY_CHANGE = {
 }
 """Settings of `train` that may change when a run goes on: how long and how fast it trains."""
 
-Request = Literal["stop", "save"]
+RunRequest = Literal["stop", "save"]
 """Requests to a training run by another process: stop after this step, save a checkpoint now."""
 
 
@@ -215,11 +215,11 @@ class RunFolder:
         }
         self.append(HISTORY, json.dumps(start).encode())
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: RunRequest) -> None:
         """Leave a request for the training process, which looks for one after each step."""
         write_atomically(self.path / "asked" / request, b"")
 
-    def take(self, request: Request) -> bool:
+    def take(self, request: RunRequest) -> bool:
         """True if this was requested; also removes the request."""
         try:
             (self.path / "asked" / request).unlink()

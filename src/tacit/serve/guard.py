@@ -18,9 +18,10 @@ from tacit.graders.final_answer import last_boxed
 from tacit.grading import read_answer
 from tacit.serve.budgets import Allowance
 from tacit.team.prompts import HELPING_PARTS
-from tacit.team.seat import LONG, Seat
+from tacit.team.seat import Seat
 from tacit.team.setting import Guard
 from tacit.team.team import Team
+from tacit.team.turn import LONG
 from tacit.types import Call, Message, Prompt, Stop, Task
 
 REPEATED = 0.5

@@ -19,8 +19,6 @@ from tacit.team.team import Team
 from tacit.team.tools import open_toolbox
 from tacit.types import Call, Episode, Message, Task
 
-Play = Callable[..., Awaitable[Message]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
@@ -39,7 +37,7 @@ class Role:
 class Topology:
     """Who speaks when: an async function and the roles it asks for."""
 
-    play: Play
+    play: Callable[..., Awaitable[Message]]
     roles: Mapping[str, Role] = field(default_factory=dict)
     """None: any, as the config names them."""
     summary: str = ""

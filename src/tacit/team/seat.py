@@ -1,48 +1,25 @@
-"""One agent in one episode: builds its prompts, calls its model and tools, records the calls."""
+"""One agent in one episode: what it is asked, and what it may read and say.
 
-import asyncio
-import itertools
-import time
-from collections.abc import Callable, Mapping, Sequence
+Not covered: how one message comes about (`turn`).
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tacit.engine.base import (
-    Completion,
-    Request,
-    Sampling,
-    SilenceRule,
-    derive_seed,
-    is_silence,
-    without_marker,
-)
 from tacit.errors import Overflow, PromptTooLong
 from tacit.team.branch import BRANCH
 from tacit.team.prompts import HELPING_PARTS, Context, build, tell_of_silence
 from tacit.team.setting import Agent, Answering
-from tacit.team.tools import OUT_OF_CALLS, SEARCHED, Tool, ToolContext, observation, shown
-from tacit.types import Call, ChatMessage, Choice, Ids, Message, Prompt, Stop, ToolSpec
+from tacit.team.tools import OUT_OF_CALLS, SEARCHED
+from tacit.team.turn import Turn
+from tacit.types import ChatMessage, Message, Prompt
 
 if TYPE_CHECKING:
     from tacit.team.team import Team
 
 Said = Message | str | Sequence[Message] | None
-LONG = 20_000
-"""Prompts of this many characters are tokenised in a thread, so as not to block the event loop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """One message that an agent is asked for; it takes several calls if the agent uses tools."""
-
-    number: str
-    """Number of its first call, which is part of the seed."""
-    part: str
-    round: int = 0
-    may_be_silent: bool
-    answering: Answering
-    heard_as: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +72,12 @@ class Seat:
         answers = final or part not in HELPING_PARTS
         if not (most := setting.guard.most_tokens(self, messages, answers=answers, final=final)):
             return self._instead(part, final) or Message(agent.name, silent=True)
-        tools = await agent.toolbox.open() if agent.toolbox and self._calls_left else {}
+        tools = await agent.toolbox.open() if agent.toolbox and self.calls_left else {}
         if self._searches and not tools and not shown:
             private = {"view": _messages(f"{SEARCHED}\n{OUT_OF_CALLS}")}
             messages = prompt(question, quoted | private)
-        turn = _Turn(
+        turn = Turn(
+            seat=self,
             number=number,
             part=part,
             round=round,
@@ -108,7 +86,7 @@ class Seat:
             heard_as=heard_as,
         )
         try:
-            said = await self._say(turn, messages, tools)
+            said = await turn.say(messages, tools)
         except PromptTooLong as error:
             bare = [prompt(self.team.task.question, shorter) for shorter in (private, {})]
             raise self._blame(error, messages, *bare) from None
@@ -148,9 +126,15 @@ class Seat:
         if not most:
             return Message(agent.name, silent=True)
         answering = _at_most(most, Answering(max_tokens=max_tokens))
-        turn = _Turn(number=number, part=agent.part, may_be_silent=not must, answering=answering)
+        turn = Turn(
+            seat=self,
+            number=number,
+            part=agent.part,
+            may_be_silent=not must,
+            answering=answering,
+        )
         try:
-            return await self._say(turn, messages, {})
+            return await turn.say(messages, {})
         except PromptTooLong as error:
             told = [message for message in messages if message.role == "system"]
             alone = (*told, ChatMessage("user", self.team.task.question))
@@ -188,78 +172,16 @@ class Seat:
         """True for the name of this agent or of its role."""
         return name in (None, self.agent.name, self.agent.role)
 
-    async def _say(self, turn: _Turn, messages: Prompt, tools: Mapping[str, Tool]) -> Message:
-        """One message: a call of the model, and one more after each call of tools.
-
-        Only in the first may the agent choose to be silent. The last one's text is the message.
-        """
-        agent, setting, asked = self.agent, self.team.setting, turn.answering
-        draw = setting.sample if setting.draw is None else setting.draw
-        seed = partial(derive_seed, setting.seed, setting.step, self.team.task.id, draw, agent.name)
-        specs = tuple(tool.spec for tool in tools.values())
-        request = Request(
-            messages=messages,
-            prompt_ids=await _encoded(agent, messages, specs),
-            sampling=self._sampling(asked),
-            seed=seed(turn.number),
-            silence=self._rule() if turn.may_be_silent else None,
-            on_text=None if turn.may_be_silent or tools else asked.on_text,
-            tools=specs,
-        )
-        before: Call | None = None
-        for again in itertools.count(1):
-            before, message = await self._call(turn, request, before)
-            if not before.tool_calls:
-                return message
-            request = replace(
-                await self._go_on(request, before, tools),
-                seed=seed(f"{turn.number}+{again}"),
-                silence=None,
-            )
-            if not request.may_call:
-                request = replace(request, on_text=None if turn.may_be_silent else asked.on_text)
-        raise AssertionError("calls are bounded")
-
     @property
     def _searches(self) -> bool:
         """True if the agent searches its view with our `lookup`, not another tool of that name."""
         return bool(self.view) and "lookup" in self.agent.config.tools
 
     @property
-    def _calls_left(self) -> int:
+    def calls_left(self) -> int:
+        """How many more tool calls the agent may make in this episode."""
         left = self.agent.config.max_tool_calls - BRANCH.get().tool_calls[self.name]
         return 0 if left and self.team.setting.guard.withholds_tools(self.name) else left
-
-    async def _go_on(self, request: Request, call: Call, tools: Mapping[str, Tool]) -> Request:
-        """Run the tools that a call asks for, and append their results to the request."""
-        agent, branch, box = self.agent, BRANCH.get(), self.agent.toolbox
-        assert box is not None
-        task, timeout = shown(self.team.task), agent.config.tool_timeout
-        context = ToolContext(task=task, agent=agent.name, view=self.view, timeout=timeout)
-        observed = []
-        started = time.perf_counter()
-        for one in call.tool_calls:
-            if not self._calls_left:
-                observed.append(observation(one, "Not run."))
-                continue
-            branch.tool_calls[agent.name] += 1
-            observed.append(await box.observe(tools, one, context))
-        branch.path_seconds += time.perf_counter() - started
-        may_call = self._calls_left > 0
-        if not may_call:
-            last = observed[-1]
-            observed[-1] = replace(last, content=f"{last.content}\n{OUT_OF_CALLS}")
-        ids = request.prompt_ids
-        if ids:
-            ids += call.output_ids + agent.engine.encode_more(tuple(observed), request.tools)
-            _check_length(agent, ids)
-        said = ChatMessage("assistant", call.text, call.tool_calls)
-        return replace(
-            request,
-            messages=(*request.messages, said, *observed),
-            prompt_ids=ids,
-            may_call=may_call,
-        )
 
     def _blame(
         self,
@@ -288,104 +210,6 @@ class Seat:
             return error
         return Overflow(f"{error}, because of what was said before")
 
-    def _sampling(self, asked: Answering) -> Sampling:
-        agent = self.agent
-        explores = self.team.setting.training and agent.config.trained
-        temperature = agent.config.temperature
-        if temperature is None:
-            temperature = 1.0 if explores else agent.temperature
-        elif agent.config.trained and not explores:
-            temperature = agent.temperature
-        most = agent.config.max_tokens
-        return Sampling(
-            temperature=temperature if asked.temperature is None else asked.temperature,
-            top_p=agent.config.top_p if asked.top_p is None else asked.top_p,
-            top_k=agent.config.top_k,
-            max_tokens=most if asked.max_tokens is None else min(most, asked.max_tokens),
-        )
-
-    def _rule(self) -> SilenceRule:
-        choices = self.team.setting.choices
-        return SilenceRule(
-            ids=self.agent.engine.silence_ids(),
-            choice=choices.get(self.agent.name) or choices.get(self.agent.role, Choice.FREE),
-            floor=self.team.setting.floor,
-            silent_above=self.agent.config.silent_above,
-        )
-
-    async def _call(
-        self, turn: _Turn, request: Request, before: Call | None
-    ) -> tuple[Call, Message]:
-        """One call of the model. `before`: the turn's previous call, if tools were run."""
-        done, seconds = await self.team.generate(self.agent, request)
-        branch = BRANCH.get()
-        branch.path_tokens += done.usage.generated
-        branch.path_seconds += seconds
-        # A server may cut a character in two, and half of it can be neither stored nor sent on.
-        text = done.text.encode(errors="replace").decode()
-        silent, said = _heard(request.silence, done, text, turn.may_be_silent)
-        heard = turn.heard_as(said) if turn.heard_as and said is not None else None
-        call = Call(
-            agent=self.agent.name,
-            model=self.agent.engine.model,
-            messages=request.messages,
-            text=text,
-            stop=done.stop,
-            usage=replace(done.usage, observed=_observed(request, done, before)),
-            prompt_ids=request.prompt_ids,
-            output_ids=done.ids,
-            logprobs=done.logprobs,
-            policy=self.agent.engine.policy if self.agent.config.trained else "",
-            version=done.version,
-            silent=silent,
-            may_be_silent=request.silence is not None,
-            unheard=said is None and not silent,
-            heard=heard,
-            choice=request.silence.choice if request.silence else Choice.FREE,
-            silence_logprob=done.silence_logprob,
-            part=turn.part,
-            round=turn.round,
-            seconds=seconds,
-            path_tokens=branch.path_tokens,
-            served=done.model,
-            fingerprint=done.fingerprint,
-            reused=done.reused,
-            logprob=done.logprob,
-            tool_calls=done.tool_calls if request.tools and request.may_call and not silent else (),
-        )
-        self.team.record(call)
-        delivered = said if heard is None else heard
-        return call, Message(self.agent.name, delivered or "", said is None)
-
-
-def _observed(request: Request, done: Completion, before: Call | None) -> int:
-    """Tokens that tools added to a prompt; for text-only engines by the server's counts."""
-    if before is None:
-        return 0
-    if request.prompt_ids:
-        return len(request.prompt_ids) - len(before.prompt_ids) - len(before.output_ids)
-    said = before.usage.generated - before.usage.reasoning
-    return max(0, done.usage.prompt - before.usage.prompt - said)
-
-
-def _heard(
-    rule: SilenceRule | None, done: Completion, text: str, allowed: bool
-) -> tuple[bool, str | None]:
-    """Whether a message is silence, and the text that other agents see, if any.
-
-    If ids are known they alone decide: the marker's ids, then an end. The marker spelled in other
-    tokens is not part of π(silence), so it counts as speech; but other agents are never shown a
-    marker, alone or at the end of a message.
-    """
-    if not allowed:
-        return False, text
-    if rule is not None:
-        by_ids = done.ids[:-1] == rule.ids[:-1] and done.stop is Stop.EOS
-        if by_ids if rule.ids else is_silence(text):
-            return True, None
-    said = without_marker(text)
-    return False, None if said != text and not said else said
-
 
 def _at_most(tokens: int, asked: Answering) -> Answering:
     return replace(asked, max_tokens=min(tokens, asked.max_tokens or tokens))
@@ -395,21 +219,3 @@ def _messages(said: Said) -> Sequence[Message]:
     if isinstance(said, str):
         said = Message("", said)
     return (said,) if isinstance(said, Message) else said or ()
-
-
-async def _encoded(agent: Agent, messages: Prompt, tools: tuple[ToolSpec, ...]) -> Ids:
-    """The prompt's ids, if there are no more than the agent may read."""
-    encode = partial(agent.engine.encode, messages, tools)
-    if sum(len(message.content) for message in messages) < LONG:
-        prompt_ids = encode()
-    else:
-        prompt_ids = await asyncio.to_thread(encode)
-    _check_length(agent, prompt_ids)
-    return prompt_ids
-
-
-def _check_length(agent: Agent, prompt_ids: Ids) -> None:
-    limit = agent.config.max_input_tokens
-    if limit is not None and len(prompt_ids) > limit:
-        size = f"a prompt of {len(prompt_ids)} tokens"
-        raise PromptTooLong(f"{agent.name}: {size} is over its max_input_tokens {limit}", limit)
