@@ -122,8 +122,9 @@ async def test_a_larger_budget_takes_a_search_further(tmp_path: Path) -> None:
 async def test_a_budget_too_small_for_one_rung_is_one_sentence_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    for tokens in (1_500, 100):
-        with pytest.raises(RunError, match=r"^no rung fits the budget: .*; raise search\.tokens"):
+    for tokens, dearest in ((1_500, "hint"), (100, "solo")):
+        told = rf"^no rung fits the budget of [\d,]+ tokens: .*; raise search\.tokens.*`{dearest}`, the"
+        with pytest.raises(RunError, match=told):
             await run_search(parse_config(small(tokens=tokens, first=8)), tmp_path / str(tokens))
     counted = _episodes(tmp_path / "1500")
     await run_search(parse_config(small(first=8)), tmp_path / "1500")

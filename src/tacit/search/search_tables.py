@@ -25,7 +25,8 @@ from tacit.search.search_state import State, Turn, amount
 LEGEND = (
     "tasks: those it has played, the same for all that got so far. accuracy flatters the winner, "
     "which was chosen on these tasks. cost: per episode, in what the budget counts. out: the rung "
-    "after which it left; beaten means surely behind the leader, new a change to a leader."
+    "after which it left; beaten: its paired interval against the leader lay below 0; new: a change "
+    "to a leader."
 )
 
 
