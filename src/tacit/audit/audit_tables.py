@@ -117,7 +117,7 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
-        "number of proposals, lies above −1 point.",
+        "number of proposals and looks, lies above −1 point.",
     )
     if result["chosen"]:
         yield Text(f"\n{result['chosen']}: written to {result['config']}")
