@@ -3,7 +3,9 @@
 An audit of a recording has traffic and no outcomes; then nothing has a worth.
 """
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from tacit.report.results import estimate
@@ -28,6 +30,7 @@ def audit_of(tree: Tree) -> Tree | None:
         **{name: number(tree.get(name)) for name in numbers},
         "currency": _text(tree.get("currency") or traffic.get("currency")) or None,
         "ended": _text(tree.get("ended")),
+        "weights": re.sub("^step-0*(?=.)", "step ", Path(_text(tree.get("checkpoint"))).name),
         "parts": parts,
         "messages": [_message(one) for one in trees_at(tree, "messages")],
         "episodes": episodes,

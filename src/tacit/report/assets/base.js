@@ -49,8 +49,13 @@ const points = (value) => (value == null ? "–" : (100 * value).toFixed(1));
 const fixed = (value, digits = 1) =>
   value == null
     ? "–"
-    : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+    : value.toLocaleString("en", {
+        minimumFractionDigits: digits,
+        maximumFractionDigits: digits,
+        signDisplay: "negative", // no minus before a zero
+      });
 const whole = (value) => (value == null ? "–" : value.toLocaleString("en"));
+const sureIn = ({ overview }) => `${Math.round(100 * overview.confidence)} %`;
 const plural = (n, one, many = `${one}s`) => `${whole(n)} ${n === 1 ? one : many}`;
 function short(value) {
   if (value == null || !Number.isFinite(value)) return "–";

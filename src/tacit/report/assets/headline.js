@@ -152,7 +152,7 @@ function runTiles(run) {
       "Solved",
       points(now.accuracy.mean),
       "%",
-      `95 %: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`,
+      `${sureIn(run)}: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`,
     ),
     tile(
       "Tokens said",
@@ -245,7 +245,7 @@ function teamsTable(runs) {
     judged = rows.some((r) => r.point.changed);
   const header = [
     "team",
-    "accuracy, 95 % interval",
+    `accuracy, ${sureIn(runs[0])} interval`,
     ...levels.map((l) => `${oneLine(l)} %`),
     "tokens said",
     "read",
@@ -333,7 +333,7 @@ function talkTable(runs) {
     h(
       "p",
       { class: "quiet", style: { marginTop: ".5rem" } },
-      "Accuracy of the team less that of another play of the same tasks, in points with 95 % intervals.",
+      `Accuracy of the team less that of another play of the same tasks, in points with ${sureIn(runs[0])} intervals.`,
       kept && " Kept: of the gain over silence, the share that is left in other words.",
       spoken && " Messages, tokens said and read: shares of those of the team made to speak.",
       rows.map(({ run, point, talk }) => {

@@ -8,7 +8,7 @@ function drawSearch(runs) {
   const search = run.overview.search,
     played = search.entries.filter((one) => one.accuracy);
   byId("search-lead").textContent = searchWords(search);
-  fill(byId("search-table"), searchTable(search, played));
+  fill(byId("search-table"), searchTable(search, played, sureIn(run)));
   const chart = byId("search-chart");
   whenSeen(chart, () =>
     Plotly.react(chart, searchTraces(search, played), searchLayout(search), PLOT).then(() =>
@@ -73,7 +73,7 @@ const searchLayout = (search) =>
     hovermode: "closest",
     margin: { l: 52, r: 18, t: 18, b: 46 },
     xaxis: {
-      title: { text: `${label(search.unit)} an episode; larger marks got further`, standoff: 8 },
+      title: { text: `${label(search.unit)} an episode`, standoff: 8 },
       type: "log",
     },
     yaxis: { title: { text: "accuracy, %", standoff: 8 }, range: [-4, 106] },
@@ -84,14 +84,15 @@ function fateOf(search, one) {
   return one.dropped ? `rung ${one.rung}: ${oneLine(one.dropped)}` : `rung ${one.rung}`;
 }
 
-function searchTable(search, played) {
+function searchTable(search, played, sure) {
   const order = [...played].sort(
     (a, b) =>
       (b.name === search.winner) - (a.name === search.winner) ||
       b.tasks - a.tasks ||
       b.accuracy.mean - a.accuracy.mean,
   );
-  const header = ["candidate", "tasks", "accuracy, 95 % interval", "said", "read", "cost", "out"];
+  const accuracy = `accuracy, ${sure} interval`,
+    header = ["candidate", "tasks", accuracy, "said", "read", `cost, ${oneLine(search.unit)}`, "out"];
   return h(
     "div",
     { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Candidates" },
@@ -130,6 +131,11 @@ function searchTable(search, played) {
           ),
         ),
       ),
+    ),
+    h(
+      "p",
+      { class: "quiet" },
+      "Per episode. Out: the last rung it played and why it left: in the worse half; beaten, its paired interval against the leader lay below 0; no better, a changed team that did not outdo those that were there. The winner was chosen on these tasks, which flatters it.",
     ),
   );
 }
