@@ -123,7 +123,7 @@ async def test_a_budget_too_small_for_one_rung_is_one_sentence_and_loses_nothing
     tmp_path: Path,
 ) -> None:
     for tokens, dearest in ((1_500, "hint"), (100, "solo")):
-        told = rf"^no rung fits the budget of [\d,]+ tokens: .*; raise search\.tokens.*`{dearest}`, the"
+        told = rf"^no rung fits the budget of [\d,]+ tokens: .*; raise search\.t.*`{dearest}`, the"
         with pytest.raises(RunError, match=told):
             await run_search(parse_config(small(tokens=tokens, first=8)), tmp_path / str(tokens))
     counted = _episodes(tmp_path / "1500")

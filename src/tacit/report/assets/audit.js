@@ -171,10 +171,12 @@ function prunePanel(prune) {
     ["said", (one) => fixed(one.generated)],
     ["read", (one) => fixed(one.read)],
     ["tasks", (one) => whole(one.tasks)],
+    prune.proposals.some((one) => one.failed) && ["failed", (one) => whole(one.failed ?? 0)],
   ];
-  const end = prune.chosen
-    ? `Written to ${oneLine(prune.config)}: ${plain(prune.chosen)}.`
-    : "No smaller team is shown to be as good; more tasks would narrow the intervals.";
+  let end = "No smaller team is shown to be as good; more tasks would narrow the intervals.";
+  if (prune.chosen) end = `Written to ${oneLine(prune.config)}: ${plain(prune.chosen)}.`;
+  else if (prune.proposals.some((one) => one.passed))
+    end = "What passed takes no fewer tokens than the whole team.";
   return auditTable(
     "Smaller teams on tasks that the audit did not use",
     columns,
