@@ -366,22 +366,9 @@ def record(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each call.")] = False,
 ) -> None:
     """Keep who said what in an app of your own, by giving it another base URL."""
+    given = dict(locals())
     ring = _serving_ring("record")
-    options = ring.RecordOptions(
-        to=to,
-        out=out,
-        host=host,
-        port=port,
-        key_env=key_env,
-        pause=pause,
-        program=program,
-        tasks=tasks,
-        split=split,
-        limit=limit,
-        at_once=at_once,
-        quiet=quiet,
-    )
-    asyncio.run(ring.run_record(options))
+    asyncio.run(ring.run_record(ring.RecordOptions(**given)))
 
 
 @app.command()

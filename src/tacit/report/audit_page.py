@@ -44,7 +44,7 @@ def audit_of(tree: Tree) -> Tree | None:
 
 def prune_of(tree: Tree) -> Tree | None:
     """The smaller teams of `prune.json`, as they were checked; None if it holds none."""
-    numbers = ("tasks", "reward", "generated", "read", "share")
+    numbers = ("tasks", "reward", "generated", "read", "share", "failed")
     rows = [
         {name: number(one.get(name)) for name in numbers}
         | {"name": _text(one.get("name")), "passed": one.get("passed") is True, "difference": by}
@@ -110,15 +110,8 @@ def _agents(traffic: Tree, parts: list[Tree], episodes: float) -> list[Tree]:
         name = _text(one.get("name"))
         prompt = prompts.get(name, {})
         pieces = {_text(p.get("name")): _sent(p, episodes) for p in trees_at(prompt, "parts")}
-        found.append(
-            {
-                "name": name,
-                **_spent(one),
-                **_sent(prompt, episodes),
-                "parts": pieces,
-                "worth": worth.get(name),
-            }
-        )
+        known = {"name": name, "parts": pieces, "worth": worth.get(name)}
+        found.append(known | _spent(one) | _sent(prompt, episodes))
     return found
 
 
@@ -141,28 +134,18 @@ def _edges(traffic: Tree, parts: list[Tree], episodes: float) -> list[Tree]:
     for sender, reader, one in rows:
         worth = measured.get(("edge", f"{sender} to {reader}"))
         whole = worth is None and sender != reader and readers[sender] == 1
-        found.append(
-            {
-                "sender": sender,
-                "reader": reader,
-                **{name: number(one.get(name)) or 0 for name in ("messages", "readings")},
-                **_sent(one, episodes),
-                "worth": measured.get(("agent", sender)) if whole else worth,
-                "whole": whole,
-            }
-        )
+        worth = measured.get(("agent", sender)) if whole else worth
+        edge = {"sender": sender, "reader": reader, "worth": worth, "whole": whole}
+        counts = {name: number(one.get(name)) or 0 for name in ("messages", "readings")}
+        found.append(edge | counts | _sent(one, episodes))
     return sorted(found, key=lambda edge: -edge["tokens"])
 
 
 def _finding(tree: Tree) -> Tree:
+    texts = {"agent": "agent", "task": "task_id", "text": "excerpt"}
     examples = [
-        {
-            "agent": _text(one.get("agent")),
-            "task": _text(one.get("task_id")),
-            "episode": number(one.get("episode")),
-            "call": number(one.get("call")),
-            "text": _text(one.get("excerpt")),
-        }
+        {name: _text(one.get(key)) for name, key in texts.items()}
+        | {name: number(one.get(name)) for name in ("episode", "call")}
         for one in trees_at(tree, "examples")
     ]
     return {"sentence": _text(tree.get("sentence")), "examples": examples}

@@ -134,13 +134,8 @@ def read_state(run: RunFolder, config: Config) -> State | None:
 
 
 def entry_of(one: Candidate, born: int) -> Entry:
-    return Entry(
-        name=one.name,
-        team=one.team.model_dump(mode="json"),
-        parent=one.parent,
-        edit=one.edit,
-        born=born,
-    )
+    team = one.team.model_dump(mode="json")
+    return Entry(name=one.name, team=team, parent=one.parent, edit=one.edit, born=born)
 
 
 def candidate_of(entry: Entry, config: Config) -> Candidate:
