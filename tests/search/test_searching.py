@@ -162,8 +162,11 @@ def test_a_budget_is_one_thing_and_money_needs_prices() -> None:
 
 async def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     await run_search(parse_config(small(rungs=1)), tmp_path)
-    for other in (small(eta=3), small() | {"seed": 1}, small() | {"teams": {}}):
-        with pytest.raises(ConfigError, match="name another folder with --out"):
+    others = {"search.eta": small(eta=3), "seed": small() | {"seed": 1}}
+    for place, other in {**others, "teams.hint": small() | {"teams": {}}}.items():
+        with pytest.raises(
+            ConfigError, match=rf"\({place} differ\): name another folder with --out"
+        ):
             await run_search(parse_config(other), tmp_path)
     (tmp_path / "search.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"search\.json is no search's \(unit\): remove it"):

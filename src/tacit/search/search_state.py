@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from tacit.config import Config, TeamConfig
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
-from tacit.run.folder import MANNERS, RunFolder
+from tacit.run.folder import MANNERS, RunFolder, differences
 from tacit.search.candidates import Candidate
 
 FILE = "search.json"
@@ -125,7 +125,7 @@ def read_state(run: RunFolder, config: Config) -> State | None:
             "with the episodes that are there"
         ) from None
     then, now = decisive(run.existing(run.path)[1]), decisive(config)
-    if other := [name for name in now if then.get(name) != now[name]]:
+    if other := differences(then, now):
         raise ConfigError(
             f"`{run.path}` holds a search with other settings ({', '.join(other)} differ): "
             "name another folder with --out"
