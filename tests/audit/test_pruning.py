@@ -226,3 +226,6 @@ def test_audit_then_prune_of_a_pocket_team(tmp_path: Path) -> None:
 def test_pruning_needs_an_audit(tmp_path: Path) -> None:
     failed = tacit_(tmp_path, "prune", str(tmp_path))
     assert failed.returncode == 2 and "is not a run folder" in failed.stderr
+    (tmp_path / "recording.json").write_text("{}")
+    failed = tacit_(tmp_path, "prune", str(tmp_path))
+    assert failed.returncode == 2 and "is of an app" in failed.stderr

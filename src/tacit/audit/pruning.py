@@ -71,6 +71,10 @@ class Checked:
 
 async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[str, Any]:
     """Check what the audit in this folder speaks for, on up to `most` other tasks."""
+    if (folder / "recording.json").exists():
+        raise ConfigError(
+            f"`{folder}` is of an app, whose control flow is its own: change it there"
+        )
     run, config = RunFolder.existing(folder)
     if not (run.path / FILE).exists() or config.team is None:
         raise ConfigError(f"`{folder}` holds no audit of a team: run `tacit audit` first")
