@@ -2,23 +2,32 @@
 
 import asyncio
 import itertools
+import json
+import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tacit.audit.audit_tables import prune_tables
 from tacit.audit.auditing import BASE
 from tacit.audit.proposals import Proposal, cut_of, proposals_of
-from tacit.audit.pruning import check_all
+from tacit.audit.pruning import _with_weights, check_all, other_tasks
 from tacit.audit.rivals import learned, removed
 from tacit.audit.team_player import TeamPlayer
+from tacit.cli.tables import Grid
 from tacit.config import Config, Cut, TeamConfig
-from tacit.config.file import load_config
+from tacit.config.file import load_config, parse_config
+from tacit.engine.base import Request
+from tacit.errors import ConfigError
+from tacit.learn.assemble import check_training
 from tacit.run.folder import RunFolder
 from tacit.team.roster import Roster
 from tacit.team.setting import Setting
-from tacit.types import Episode, Task
+from tacit.team.team import Team
+from tacit.types import Episode, Message, Task
 from tests.helpers.commands import tacit_
 from tests.helpers.planted import TEAM, roster, tasks_of
 from tests.helpers.scripted_teams import TASK, play, scripted
@@ -30,8 +39,8 @@ def part(name: str, mean: float, kind: str = "agent", verdict: str = "undecided"
     return {"name": name, "kind": kind, "verdict": verdict, "value": {"mean": mean}}
 
 
-def player(folder: Path) -> TeamPlayer:
-    return TeamPlayer(config=Config(team=TEAM), run=RunFolder(folder), roster=roster())
+def player(folder: Path, team: Roster | None = None) -> TeamPlayer:
+    return TeamPlayer(config=Config(team=TEAM), run=RunFolder(folder), roster=team or roster())
 
 
 def plays(team: Roster, task: Task) -> Callable[[str], list[Episode]]:
@@ -103,6 +112,17 @@ def test_a_proposal_becomes_a_config() -> None:
     assert config.team.stop == "agreed"
 
 
+def test_training_is_refused_if_whoever_is_trained_is_left_out() -> None:
+    """As in what prune writes if it cuts the only one."""
+    agents = {"hinter": {"trained": True}, "actor": {}}
+    tree = {"name": "arithmetic", "split": "train"}
+    team = {"topology": "hint_actor", "agents": agents}
+    config = parse_config({"team": team, "tasks": tree, "train_tasks": tree})
+    check_training(config)
+    with pytest.raises(ConfigError, match=r"team\.without leaves out whoever is `trained`"):
+        check_training(Proposal(name="x", without=Cut.of(["hinter"])).config(config))
+
+
 async def test_only_what_loses_less_than_a_point_passes(tmp_path: Path) -> None:
     good, bad = (Proposal(name=role, without=Cut.of([role])) for role in ("harmful", "vital"))
     checked = await check_all(player(tmp_path), [good, bad], tasks_of(1, 256), 0.95)
@@ -110,6 +130,67 @@ async def test_only_what_loses_less_than_a_point_passes(tmp_path: Path) -> None:
     assert first.passed and first.difference.low > 0 and first.share < 1
     assert not second.passed and second.difference.high < -0.2
     assert second.tasks == 64, "what clearly fails plays no more tasks"
+
+
+async def test_what_fails_does_not_pass(tmp_path: Path) -> None:
+    """Neither a team of which no play succeeds, nor one that fails now and then."""
+    scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "42"}}
+    here = player(tmp_path / "a", scripted(f"{__name__}:fragile", scripts))
+    without = [Proposal(name=role, without=Cut.of([role])) for role in ("planner", "cheer")]
+    (checked,) = await check_all(here, without, tasks_of(0, 8), 0.95)
+    assert checked.name == "cheer" and not checked.failed
+    here = player(tmp_path / "b", scripted(f"{__name__}:moody", scripts | {"actor": moods}))
+    (checked,) = await check_all(here, without[1:], tasks_of(0, 64), 0.95)
+    assert 0 < checked.failed < 64 and checked.difference.low > -0.01 and not checked.passed
+    (table, *_) = prune_tables({"proposals": [asdict(checked)], "chosen": None})
+    assert isinstance(table, Grid) and "failed" in table.headers
+
+
+async def fragile(task: Task, team: Team) -> Message:
+    """Breaks if the planner says nothing."""
+    plan, cheer = await team.planner.ask(task.question), await team.cheer.ask(task.question)
+    said = [Message("", str(int(plan.text.split()[0]))), cheer]
+    return await team.actor.ask(task.question, messages=said, round=1, final=True)
+
+
+async def moody(task: Task, team: Team) -> Message:
+    """Without cheer it breaks on every fourth task, and is right on the others."""
+    cheer = await team.cheer.ask(task.question)
+    if cheer.silent and int(task.id.removeprefix("t/")) % 4 == 0:
+        raise RuntimeError("no cheer")
+    return await team.actor.ask(task.question, messages=[cheer], round=1, final=True)
+
+
+def moods(request: Request) -> str:
+    return "no" if "go" in request.messages[-1].content else "yes"
+
+
+def test_trained_tasks_of_the_same_source_leave_others_to_check_on(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "question": f"{min(n, 18)} + 1?", "answer": "2"} for n in range(20)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = {"name": str(tmp_path / "q.jsonl"), "limit": 4}
+    config = parse_config({"tasks": tree, "train_tasks": tree | {"offset": 4, "limit": 10}})
+    left = other_tasks(config, {"0", "1", "2", "3"}, 8)
+    assert [task.id for task in left] == ["14", "15", "16", "17", "18", "19"]
+    left = other_tasks(config, {"0", "1", "2", "18"}, 8)
+    assert "19" not in [task.id for task in left], "it asks what the audit has asked"
+
+
+def test_the_command_with_the_weights_that_were_checked() -> None:
+    team = DEBATE.model_copy(update={"without": [Cut(agent="debater 3")], "stop": "agreed"})
+    command = _with_weights(Path("runs/my run/checkpoints/step-000025"), team)
+    assert shlex.split(command) == [
+        *("tacit", "eval", "runs/my run", "--checkpoint", "25"),
+        *('team.without=[{"agent": "debater 3"}]', "team.stop=agreed"),
+    ]
+
+
+def test_what_passed_and_is_not_smaller_is_not_said_to_be_worse() -> None:
+    value = {"mean": 0.1, "low": 0.0, "high": 0.2}
+    numbers = {"reward": 0.5, "generated": 9.0, "read": 90.0, "tasks": 64, "failed": 0}
+    one = {"name": "x", "difference": value, "share": 1.2, "passed": True, **numbers}
+    told = list(prune_tables({"proposals": [one], "chosen": None}))
+    assert "no fewer tokens" in str(told[-1])
 
 
 async def test_a_rival_learns_to_keep_what_helps(tmp_path: Path) -> None:
@@ -145,3 +226,6 @@ def test_audit_then_prune_of_a_pocket_team(tmp_path: Path) -> None:
 def test_pruning_needs_an_audit(tmp_path: Path) -> None:
     failed = tacit_(tmp_path, "prune", str(tmp_path))
     assert failed.returncode == 2 and "is not a run folder" in failed.stderr
+    (tmp_path / "recording.json").write_text("{}")
+    failed = tacit_(tmp_path, "prune", str(tmp_path))
+    assert failed.returncode == 2 and "is of an app" in failed.stderr

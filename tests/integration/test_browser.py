@@ -213,9 +213,18 @@ def test_the_frontier_can_be_drawn_against_money(tab: Tab, tmp_path: Path) -> No
 
 def test_a_search_shows_its_candidates_and_how_far_they_got(tab: Tab, tmp_path: Path) -> None:
     search_run(tmp_path)
+    write(tmp_path, "config.json", {"name": "found", "evaluation": {"confidence": 0.9}})
+    write(tmp_path, "episodes/a first.jsonl", episode("t/1", [call("actor", "4")], True))
+    write(tmp_path, "episodes/holders.jsonl", episode("t/1", [call("actor", "4")], True))
     page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
     draw_all(page)
     assert "1,234 of 2,000 tokens" in page.inner_text("#search-lead")
+    heads = page.locator("#search-table th").all_inner_texts()
+    assert heads[2] == "accuracy, 90 % interval" and heads[5] == "cost, tokens"
+    assert "Filled: the winner" in page.inner_text("#search")
+    assert "beaten, its paired interval" in page.inner_text("#search-table")
+    shown = page.locator("#flows select").first.evaluate("one => one.selectedOptions[0].text")
+    assert shown == "holders", "the winner, not whoever is first by name"
     rows = page.locator("#search-table tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["holders", "solo"]
     assert rows[0].endswith("winner") and rows[1].endswith("rung 1: beaten")
@@ -496,7 +505,9 @@ def test_an_audit_is_a_graph_a_ranking_and_the_messages_behind_it(
     write(tmp_path, "audit.json", audit(("a", "b", HOSTILE[0]), said=HOSTILE[2]))
     with opened(browser, size, "dark") as tab:
         page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
-        assert page.inner_text(".claim").startswith("a helps most: +50.0 points; <script>")
+        assert page.inner_text(".claim").startswith(
+            "a helps most: +50.0 [+30.0, +70.0] points; <script>"
+        )
         arrows = page.locator(".arrow")
         assert arrows.count() == 6, "both directions of each pair, and nobody to itself"
         tones = {
@@ -534,7 +545,8 @@ def test_colours_and_the_claim_of_an_audit_follow_its_verdicts(tab: Tab, tmp_pat
     write(tmp_path, "audit.json", tree_)
     write(tmp_path, "episodes/solo.jsonl", episode("t", [call("a", "4")], True))
     page = tab.open(write_report([tmp_path], tmp_path / "report.html"))
-    assert page.inner_text(".claim") == "b helps most: +0.0 points", "and not which team is best"
+    claim = "b helps most: +0.0 [−20.0, +20.0] points"
+    assert page.inner_text(".claim") == claim, "and not which team is best"
     rings = [ring.get_attribute("style") for ring in page.locator("#audits circle").all()]
     assert ["--c0" in style for style in rings] == [False, True, False]
     assert ["--faint" in style for style in rings] == [True, False, True]

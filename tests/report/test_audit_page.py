@@ -67,6 +67,21 @@ def test_a_recording_has_traffic_and_no_worth() -> None:
     assert found["team"] == {"calls": 2.0, "read": 100.0, "said": 10.0, "money": None}
 
 
+def test_a_recording_needs_no_episodes_and_is_told_to_be_audited(tmp_path: Path) -> None:
+    write(tmp_path, "recording.json", {"to": "http://127.0.0.1:1/v1"})
+    run = opened(tmp_path)
+    assert [note for note in run.notes() if "audit" in note] and "episodes" not in str(run.notes())
+    write(tmp_path, "audit.json", {"traffic": audit()["traffic"]})
+    notes = opened(tmp_path).notes()
+    assert "audited" not in str(notes) and "episodes" not in str(notes)
+
+
+def test_an_audit_says_with_which_weights_it_played() -> None:
+    assert found_in(audit())["weights"] == ""
+    assert found_in(audit() | {"checkpoint": "/a/step-000025"})["weights"] == "step 25"
+    assert found_in(audit() | {"checkpoint": "/a/step-000000"})["weights"] == "step 0"
+
+
 def test_what_prune_checked_is_told_as_far_as_it_is_there(tmp_path: Path) -> None:
     write(tmp_path, "audit.json", audit())
     run = opened(tmp_path)

@@ -333,6 +333,9 @@ def test_a_search_is_told_apart_from_what_its_check_says(tmp_path: Path) -> None
     assert search["spend"] == {"search": 1234.0, "first_pool": 5678.0}
     assert [point["name"] for point in overview["points"]] == ["holders"], "solo's are search tasks"
     assert not any("evals" in note for note in overview["notes"])
+    assert overview["confidence"] == 0.95
+    write(tmp_path, "config.json", {"evaluation": {"confidence": 0.9}})
+    assert opened(tmp_path).overview()["confidence"] == 0.9
 
 
 @pytest.mark.parametrize("tree", [b"", b"[]", b'{"entries": 3}', b'{"entries": {"a": 1}}'])

@@ -170,6 +170,10 @@ def test_runs_that_come_later_are_found(server: WatchServer, run: RunFolder) -> 
     later.write_json("config.json", tree(name="later"))
     server.watched.refresh()
     assert [one["label"] for one in told(server, "/data/runs")["runs"]] == ["first", "later"]
+    RunFolder(run.path.parent / "app").write_json("recording.json", {"to": "http://127.0.0.1/v1"})
+    server.watched.refresh()
+    app = told(server, "/data/runs")["runs"][-1]
+    assert app["label"] == "app" and "has not been audited" in app["notes"][0]
 
 
 def test_a_folder_that_waits_for_its_first_run_gives_it_its_place(tmp_path: Path) -> None:

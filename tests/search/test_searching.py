@@ -122,8 +122,9 @@ async def test_a_larger_budget_takes_a_search_further(tmp_path: Path) -> None:
 async def test_a_budget_too_small_for_one_rung_is_one_sentence_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    for tokens in (1_500, 100):
-        with pytest.raises(RunError, match=r"^no rung fits the budget: .*; raise search\.tokens"):
+    for tokens, dearest in ((1_500, "hint"), (100, "solo")):
+        told = rf"^no rung fits the budget of [\d,]+ tokens: .*; raise search\.t.*`{dearest}`, the"
+        with pytest.raises(RunError, match=told):
             await run_search(parse_config(small(tokens=tokens, first=8)), tmp_path / str(tokens))
     counted = _episodes(tmp_path / "1500")
     await run_search(parse_config(small(first=8)), tmp_path / "1500")
@@ -161,8 +162,11 @@ def test_a_budget_is_one_thing_and_money_needs_prices() -> None:
 
 async def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     await run_search(parse_config(small(rungs=1)), tmp_path)
-    for other in (small(eta=3), small() | {"seed": 1}, small() | {"teams": {}}):
-        with pytest.raises(ConfigError, match="name another folder with --out"):
+    others = {"search.eta": small(eta=3), "seed": small() | {"seed": 1}}
+    for place, other in {**others, "teams.hint": small() | {"teams": {}}}.items():
+        with pytest.raises(
+            ConfigError, match=rf"\({place} differ\): name another folder with --out"
+        ):
             await run_search(parse_config(other), tmp_path)
     (tmp_path / "search.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"search\.json is no search's \(unit\): remove it"):

@@ -204,8 +204,8 @@ def test_the_pieces_of_a_prompt_hold_all_its_characters_and_tokens(
         asked = [*prompt, *rng.sample(earlier, len(earlier) // 2)]
         calls.append(recorded(agent, text, *asked, ("system", "Be brief.")))
     for call, reading in zip(calls, read_episode(episode(*calls)), strict=True):
-        whole = "".join("".join(message.content.split()) for message in call.messages)
-        whole = whole.replace("&lt;", "<")
+        texts = [message.content.replace("&lt;", "<") for message in call.messages]
+        whole = "".join("".join(text.split()) for text in texts)
         assert "".join("".join(p.text.split()) for p in reading.pieces) == whole
         assert sum(p.tokens for p in reading.pieces) == pytest.approx(call.usage.prompt)
 

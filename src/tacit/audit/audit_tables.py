@@ -42,18 +42,10 @@ def worth_table(result: Mapping[str, Any]) -> Grid:
     rows: list[list[str] | str] = []
     money, failed = result["currency"], any(part["failed"] for part in result["parts"])
     for part in result["parts"]:
-        value = part["value"]
-        row = [
-            part["name"],
-            points(value),
-            part["verdict"],
-            str(part["helped"]),
-            str(part["harmed"]),
-            f"{part['generated']:.0f}",
-            f"{part['read']:.0f}",
-            str(part["tasks"]),
-        ]
-        row += [str(part["failed"])] if failed else []
+        row = [part["name"], points(part["value"]), part["verdict"]]
+        row += [str(part[name]) for name in ("helped", "harmed")]
+        row += [f"{part[name]:z.0f}" for name in ("generated", "read")]
+        row += [str(part[name]) for name in ("tasks", *(["failed"] if failed else []))]
         rows.append(row + ([f"{part['money']:.6f}"] if money else []))
     headers = ["part", "worth", "", "helped", "harmed", "costs\nsaid", "costs\nread", "tasks"]
     headers += ["failed"] if failed else []
@@ -85,7 +77,7 @@ def messages_text(messages: list[dict[str, Any]]) -> Iterator[Text]:
 def spent_line(result: Mapping[str, Any]) -> str:
     line = f"\n{result['ended']}; {result['spent']:,} tokens"
     if result["equal"] > result["spent"]:
-        line += f" (the same tasks for every part: {result['equal']:,})"
+        line += f" ({result['equal']:,} if every part had played as many tasks as the longest)"
     line += f"; {result['failed']} plays failed" if result["failed"] else ""
     models = (result.get("spend") or {}).get("models", ())
     asked = sum(one["usage"]["prompt"] + one["usage"]["generated"] for one in models)
@@ -96,31 +88,37 @@ def spent_line(result: Mapping[str, Any]) -> str:
 
 def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     """What to print of a check of smaller teams."""
-    rows = []
-    for one in result["proposals"]:
-        value = one["difference"]
-        rows.append(
-            [
-                one["name"],
-                f"{100 * one['share']:.0f}",
-                points(value),
-                "passed" if one["passed"] else "–",
-                f"{100 * one['reward']:.1f}",
-                f"{one['generated']:.0f}",
-                f"{one['read']:.0f}",
-                str(one["tasks"]),
-            ]
-        )
-    headers = ["smaller team", "tokens\n%", "reward − whole team's", ""]
+    failed = any(one["failed"] for one in result["proposals"])
+    counted = ["tasks", *(["failed"] if failed else [])]
+    rows = [
+        [one["name"], f"{100 * one['share']:.0f}", points(one["difference"])]
+        + ["passed" if one["passed"] else "–", f"{100 * one['reward']:.1f}"]
+        + [f"{one[name]:.0f}" for name in ("generated", "read", *counted)]
+        for one in result["proposals"]
+    ]
+    again = " failed: plays without a grade, with which none passes; the same command tries again."
     yield Grid(
-        [*headers, "reward", "said", "read", "tasks"],
+        [
+            "smaller team",
+            "tokens\n%",
+            "reward − whole team's",
+            "",
+            "reward",
+            "said",
+            "read",
+            *counted,
+        ],
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
-        "number of proposals, lies above −1 point.",
+        "number of proposals and looks, lies above −1 point." + again * failed,
     )
     if result["chosen"]:
         yield Text(f"\n{result['chosen']}: written to {result['config']}")
+        if command := result["weights"]:
+            yield Text(f"a config holds no weights; with those that were checked: {command}")
+    elif any(one["passed"] for one in result["proposals"]):
+        yield Text("\nwhat passed takes no fewer tokens than the whole team: nothing is written")
     else:
         yield Text(
             "\nno smaller team is shown to be as good; more tasks would narrow the intervals"
@@ -161,4 +159,4 @@ def _excerpt(text: str) -> str:
 def _last(answer: str) -> str:
     """The end of an answer, where its result stands."""
     flat = " ".join(answer.split())
-    return repr(flat if len(flat) <= 40 else f"… {flat[-40:]}")
+    return f"“{flat if len(flat) <= 40 else f'… {flat[-40:]}'}”"

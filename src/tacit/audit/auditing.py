@@ -121,7 +121,8 @@ class Audit:
                 sizes[target.name] = size
             going = self._going(sizes) | self._found()
             if going:
-                self.say(f"{len(going)} of {len(self.targets)} parts are not settled yet")
+                tasks = max(sizes.values(), default=0)
+                self.say(f"after {tasks} tasks {len(going)} of {len(self.targets)} parts go on")
         rest = unsettled(self.worth, self.strict, self.settings.margin)
         self.ended = "all tasks are played" if rest else "the order is settled"
 

@@ -6,8 +6,11 @@ and each look may end the check. Of those that pass, the one that saves most tok
 """
 
 import hashlib
+import json
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +25,13 @@ from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import adjusted, by_task, pairs_of
 from tacit.cli.commands import open_rosters
 from tacit.cli.terminal import note, out as console, print_json
-from tacit.config import Config
-from tacit.errors import ConfigError
+from tacit.config import Config, TeamConfig
+from tacit.errors import ConfigError, RunError, SpendCap
 from tacit.evaluation.statistics import Estimate
 from tacit.run.folder import RunFolder, write_atomically
 from tacit.run.opening import prices_of, tasks_of
 from tacit.run.spending import Spending
+from tacit.tasks import drop_leaks
 from tacit.types import Episode, Task
 
 
@@ -41,6 +45,7 @@ def show_prune(result: Mapping[str, Any], *, as_json: bool = False) -> None:
 
 LOSS = 0.01
 """What a smaller team may lose, in reward."""
+SHARE = attrgetter("share")
 WHOLE = "whole"
 CHECK = "prune"
 """The folder of the check, inside the audit's."""
@@ -59,13 +64,17 @@ class Checked:
     """Tokens per episode, and their share of the whole team's."""
     read: float
     share: float
+    failed: int
+    """Plays that came to no grade: a team that has such does not pass."""
     passed: bool
 
 
 async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[str, Any]:
     """Check what the audit in this folder speaks for, on up to `most` other tasks."""
     if (folder / "recording.json").exists():
-        raise ConfigError(f"`{folder}` is of an app, which you alone can change: see `tacit audit`")
+        raise ConfigError(
+            f"`{folder}` is of an app, whose control flow is its own: change it there"
+        )
     run, config = RunFolder.existing(folder)
     if not (run.path / FILE).exists() or config.team is None:
         raise ConfigError(f"`{folder}` holds no audit of a team: run `tacit audit` first")
@@ -97,7 +106,7 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
                     seen = [task for task in seen if task.id in used]
                     known += await learned_proposals(player, seen, base, audit["spent"])
                 checked = await check_all(player, known, tasks, config.evaluation.confidence)
-    return _written(run, config, known, checked, spending)
+    return _written(run, config, known, checked, spending, trained)
 
 
 def _weights(audit: Mapping[str, Any]) -> Path | None:
@@ -105,40 +114,50 @@ def _weights(audit: Mapping[str, Any]) -> Path | None:
     if not (known := audit.get("checkpoint")):
         return None
     if not Path(known).is_dir():
-        raise ConfigError(f"the audit played with the weights in `{known}`, which are gone")
+        raise ConfigError(
+            f"the weights that the audit played with, `{known}`, are gone: audit again"
+        )
     return Path(known)
 
 
 def other_tasks(config: Config, used: Collection[str], most: int) -> list[Task]:
     """Tasks of the same source that neither the audit nor training used."""
-    wider = config.tasks.model_copy(update={"limit": len(used) + most})
-    every = tasks_of(wider, config.judge)
-    trained = tasks_of(config.train_tasks, config.judge) if config.train_tasks else []
-    known = {*used, *(task.id for task in trained)}
-    rest = [task for task in every if task.id not in known][:most]
+    own, learned = config.tasks, config.train_tasks
+    trained = tasks_of(learned, config.judge) if learned else []
+    mixed = learned is not None and (own.name, own.split) == (learned.name, learned.split)
+    limit = len(used) + most + len(trained) * mixed
+    every = tasks_of(own.model_copy(update={"limit": limit}), config.judge)
+    seen = [*trained, *(task for task in every if task.id in used)]
+    rest, _ = drop_leaks([task for task in every if task.id not in used], seen)
     if not rest:
         raise ConfigError(
-            "the audit played every task of its source: audit fewer with tasks.limit=…, so that "
-            "some are left to check a smaller team on"
+            "the audit and the training used every task of their source: audit fewer with "
+            "tasks.limit=…, so that some are left to check a smaller team on"
         )
-    return rest
+    return rest[:most]
 
 
 async def check_all(
     player: TeamPlayer, proposals: Sequence[Proposal], tasks: Sequence[Task], confidence: float
 ) -> list[Checked]:
     """Play the whole team and each proposal on ever more tasks, until it passes or fails."""
-    rungs = rungs_of(len(tasks), 64)
+    rungs, left = rungs_of(len(tasks), 64), list(proposals)
     strict = 1 - (1 - confidence) / (max(1, len(proposals)) * len(rungs))
     done: dict[str, Checked] = {}
     for size in rungs:
-        whole = await player.play(WHOLE, tasks[:size])
-        for proposal in proposals:
-            before = done.get(proposal.name)
-            if before and (before.passed or before.difference.high < -LOSS):
+        whole = await player.play(WHOLE, tasks[:size]) if left else []
+        for proposal in list(left):
+            try:
+                plays = await _plays(player, proposal, tasks[:size], whole)
+            except SpendCap:
+                raise
+            except RunError as error:  # not one play succeeded
+                left.remove(proposal)
+                note(f"{proposal.name}: it cannot be played: {error}")
                 continue
-            plays = await _plays(player, proposal, tasks[:size], whole)
-            done[proposal.name] = _checked(proposal.name, whole, plays, strict)
+            one = done[proposal.name] = _checked(proposal.name, whole, plays, strict)
+            if one.passed or one.difference.high < -LOSS:
+                left.remove(proposal)
     return list(done.values())
 
 
@@ -164,7 +183,7 @@ def _checked(
     pairs = pairs_of(plays, whole)
     differences = list(by_task(pairs).values())
     difference, _ = adjusted(differences, confidence)
-    count = max(1, len(pairs))
+    count, failed = max(1, len(pairs)), sum(one.grade is None for one in plays)
     total = sum(other.usage.total for _, other in pairs)
     return Checked(
         name=name,
@@ -174,7 +193,8 @@ def _checked(
         generated=sum(one.usage.generated for one, _ in pairs) / count,
         read=sum(one.usage.prompt for one, _ in pairs) / count,
         share=sum(one.usage.total for one, _ in pairs) / max(1, total),
-        passed=difference.low > -LOSS,
+        failed=failed,
+        passed=difference.low > -LOSS and not failed,
     )
 
 
@@ -184,8 +204,10 @@ def _written(
     proposals: Sequence[Proposal],
     checked: Sequence[Checked],
     spending: Spending,
+    trained: Path | None,
 ) -> dict[str, Any]:
-    passed = sorted((one for one in checked if one.passed and one.share < 1), key=_share)
+    assert config.team is not None
+    passed = sorted((one for one in checked if one.passed and one.share < 1), key=SHARE)
     chosen = next((p for p in proposals if passed and p.name == passed[0].name), None)
     path = None
     if chosen:
@@ -195,17 +217,23 @@ def _written(
         write_atomically(path, (head + yaml.safe_dump(tree, sort_keys=False)).encode())
     result = {
         "name": config.name,
-        "proposals": [asdict(one) for one in sorted(checked, key=_share)],
+        "proposals": [asdict(one) for one in sorted(checked, key=SHARE)],
         "chosen": chosen.name if chosen else None,
         "config": str(path) if path else None,
+        "weights": _with_weights(trained, chosen.team(config.team)) if trained and chosen else None,
         "spend": spending.to_json(),
     }
     run.write_json("prune.json", result)
     return result
 
 
-def _share(one: Checked) -> float:
-    return one.share
+def _with_weights(trained: Path, team: TeamConfig) -> str:
+    """The command that plays the smaller team as it was checked; a config holds no weights."""
+    step = trained.name.removeprefix("step-").lstrip("0") or "0"
+    cuts = json.dumps([cut.model_dump(exclude_none=True) for cut in team.without])
+    words = ["tacit", "eval", str(trained.parents[1]), "--checkpoint", step]
+    words += [f"team.without={cuts}", *([f"team.stop={team.stop}"] if team.stop else [])]
+    return shlex.join(words)
 
 
 def _sentence(one: Checked) -> str:

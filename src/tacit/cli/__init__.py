@@ -367,7 +367,7 @@ def record(
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not print each call.")] = False,
 ) -> None:
     """Record who says what in your own app: it only needs another base URL."""
-    given = locals()
+    given = dict(locals())
     ring = _serving_ring("record")
     asyncio.run(ring.run_record(ring.RecordOptions(**given)))
 

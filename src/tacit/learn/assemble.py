@@ -136,7 +136,9 @@ def check_training(config: Config) -> TeamConfig:
     check_team(config.team)
     teams_of(config)
     _parts(config)
-    policy_names(config, config.team)
+    gone = {cut.agent for cut in config.team.without if cut.reader is None and cut.round is None}
+    if policy_names(config, config.team).keys() <= gone:
+        raise ConfigError("team.without leaves out whoever is `trained`: train another role")
     for role, agent in config.team.agents.items():
         if agent.trained:
             _check_sampling(role, agent, config.model_named(agent.model))

@@ -3,7 +3,9 @@
 An audit of a recording has traffic and no outcomes; then nothing has a worth.
 """
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from tacit.report.results import estimate
@@ -27,6 +29,7 @@ def audit_of(tree: Tree) -> Tree | None:
         **numbers_at(tree, "reward", "tasks", "failed", "confidence", "spent"),
         "currency": _text(tree.get("currency") or traffic.get("currency")) or None,
         "ended": _text(tree.get("ended")),
+        "weights": re.sub("^step-0*(?=.)", "step ", Path(_text(tree.get("checkpoint"))).name),
         "parts": parts,
         "messages": [_message(one) for one in trees_at(tree, "messages")],
         "episodes": episodes,
@@ -41,7 +44,7 @@ def audit_of(tree: Tree) -> Tree | None:
 def prune_of(tree: Tree) -> Tree | None:
     """The smaller teams of `prune.json`, as they were checked; None if it holds none."""
     rows = [
-        numbers_at(one, "tasks", "reward", "generated", "read", "share")
+        numbers_at(one, "tasks", "reward", "generated", "read", "share", "failed")
         | {"name": _text(one.get("name")), "passed": one.get("passed") is True, "difference": by}
         for one in trees_at(tree, "proposals")
         if (by := estimate(one.get("difference")))
@@ -102,15 +105,8 @@ def _agents(traffic: Tree, parts: list[Tree], episodes: float) -> list[Tree]:
         name = _text(one.get("name"))
         prompt = prompts.get(name, {})
         pieces = {_text(p.get("name")): _sent(p, episodes) for p in trees_at(prompt, "parts")}
-        found.append(
-            {
-                "name": name,
-                **_spent(one),
-                **_sent(prompt, episodes),
-                "parts": pieces,
-                "worth": worth.get(name),
-            }
-        )
+        known = {"name": name, "parts": pieces, "worth": worth.get(name)}
+        found.append(known | _spent(one) | _sent(prompt, episodes))
     return found
 
 
@@ -133,27 +129,18 @@ def _edges(traffic: Tree, parts: list[Tree], episodes: float) -> list[Tree]:
     for sender, reader, one in rows:
         worth = measured.get(("edge", f"{sender} to {reader}"))
         whole = worth is None and sender != reader and readers[sender] == 1
-        found.append(
-            {
-                "sender": sender,
-                "reader": reader,
-                **{name: number(one.get(name)) or 0 for name in ("messages", "readings")},
-                **_sent(one, episodes),
-                "worth": measured.get(("agent", sender)) if whole else worth,
-                "whole": whole,
-            }
-        )
+        worth = measured.get(("agent", sender)) if whole else worth
+        edge = {"sender": sender, "reader": reader, "worth": worth, "whole": whole}
+        counts = {name: number(one.get(name)) or 0 for name in ("messages", "readings")}
+        found.append(edge | counts | _sent(one, episodes))
     return sorted(found, key=lambda edge: -edge["tokens"])
 
 
 def _finding(tree: Tree) -> Tree:
+    texts = {"agent": "agent", "task": "task_id", "text": "excerpt"}
     examples = [
-        {
-            "agent": _text(one.get("agent")),
-            "task": _text(one.get("task_id")),
-            **numbers_at(one, "episode", "call"),
-            "text": _text(one.get("excerpt")),
-        }
+        {name: _text(one.get(key)) for name, key in texts.items()}
+        | numbers_at(one, "episode", "call")
         for one in trees_at(tree, "examples")
     ]
     return {"sentence": _text(tree.get("sentence")), "examples": examples}

@@ -66,6 +66,10 @@ def write_report(
     return target
 
 
+KINDS = ("config.json", "recording.json")
+"""By which a run and a recording are known."""
+
+
 def open_runs(folders: Sequence[Path]) -> list[Run]:
     """The runs, each under the shortest name that tells it from the others."""
     for folder in folders:
@@ -73,7 +77,7 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
             raise ConfigError(f"`{folder}` is not a folder: name a run folder, like runs/NAME")
         if not any(
             (folder / name).exists()
-            for name in ("config.json", "metrics.jsonl", "episodes", "evals", "audit.json")
+            for name in ("metrics.jsonl", "episodes", "evals", "audit.json", *KINDS)
         ):
             below = next((path.parent for path in sorted(folder.glob("*/config.json"))), None)
             hint = f"; name the runs in it, like {below}" if below else ""

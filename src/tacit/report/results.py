@@ -36,10 +36,10 @@ def point_of(name: str, tree: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def counted(source: Source) -> dict[str, Any]:
+def counted(source: Source, confidence: float) -> dict[str, Any]:
     """A team without a summary, from the episodes that it has played so far."""
     graded = [right for right in source.columns["right"] if right is not None]
-    accuracy = asdict(wilson(sum(graded), len(graded))) if graded else None
+    accuracy = asdict(wilson(sum(graded), len(graded), confidence)) if graded else None
     said = {"mean": sum(tokens or 0 for tokens in source.columns["tokens"]) / len(source)}
     silence, tasks = source.flow.silence, len(graded)
     tree = {"accuracy": accuracy, "generated": said, "silence": silence, "tasks": tasks}

@@ -93,6 +93,7 @@ class Run:
             "label": self.label,
             "name": str(self.config.get("name", self.label)),
             "seed": self.config.get("seed"),
+            "confidence": self._confidence(),
             "repeats": self._repeats(),
             "trains": self.trains,
             "state": self._state(),
@@ -116,6 +117,10 @@ class Run:
             "starts": [{name: s[name] for name in known if name in s} for s in self.starts],
             "notes": self.notes(),
         }
+
+    def _confidence(self) -> float:
+        """Of the intervals, as the config has it or by default."""
+        return number(tree_at(self.config, "evaluation").get("confidence")) or 0.95
 
     def _repeats(self) -> str:
         """A hash that runs share if only seed and name differ. Missing settings have defaults."""
@@ -185,7 +190,7 @@ class Run:
             played = source.name != "train" and not source.name.endswith(VARIANTS)
             played &= not self._is_play(source.name)
             if played and source.name not in points and len(source):
-                points[source.name] = counted(source) | {
+                points[source.name] = counted(source, self._confidence()) | {
                     "partial": not (self.summary or self.audit)
                 }
         return [point for point in points.values() if point["accuracy"]]
@@ -201,7 +206,10 @@ class Run:
             notes.append("There is no metrics.jsonl with whole lines yet: no curves.")
         if self.trains and not self.timing.steps:
             notes.append("There is no timing.jsonl: how long each phase took is not known.")
-        if not files:
+        if "recording.json" in here:
+            if not self.audit:
+                notes.append("This recording has not been audited: run `tacit audit` on it first.")
+        elif not files:
             notes.append("There is no episodes folder: no conversations and no flow.")
         elif self.trains and "train" not in files:
             notes.append("Training episodes were not kept: only held-out conversations are here.")

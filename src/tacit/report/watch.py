@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tacit.errors import ConfigError, RunError
 from tacit.report.episodes import PIECE, Source, to_json
 from tacit.report.loopback import names_loopback
-from tacit.report.page import ASSETS, SCRIPTS, fill_template, plotly_script
+from tacit.report.page import ASSETS, KINDS, SCRIPTS, fill_template, plotly_script
 from tacit.report.run_page import Run
 from tacit.run.folder import RunFolder, RunRequest
 
@@ -113,15 +113,14 @@ def _run_folders(folders: Sequence[Path]) -> list[Path]:
     """The run folders named or found below, the newest first; one may not be there yet."""
     found: list[Path] = []
     for folder in folders:
-        below = [
-            path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.json")
-        ]
-        found += [folder] if (folder / "config.json").exists() or not below else below
+        ways = [f"{depth}/{name}" for depth in ("*", "*/*") for name in KINDS]
+        below = [path.parent for way in ways for path in folder.glob(way)]
+        found += [folder] if any((folder / name).exists() for name in KINDS) or not below else below
     return sorted(dict.fromkeys(found), key=_last_change, reverse=True)
 
 
 def _last_change(run: Path) -> float:
-    names = ("metrics.jsonl", "summary.json", "config.json")
+    names = ("metrics.jsonl", "summary.json", "audit.json", *KINDS)
     return max((path.stat().st_mtime for n in names if (path := run / n).exists()), default=0.0)
 
 

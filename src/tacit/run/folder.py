@@ -95,7 +95,7 @@ class RunFolder:
         if (run.path / "config.json").exists():
             _, before = cls.existing(path)  # settings that did not exist then have their default
             then, now = (run._decisive(one, before) for one in (before, config))
-            if changed := ", ".join(_changes(then, now)):
+            if changed := ", ".join(differences(then, now)):
                 weights = f"; `--from {path}` starts with its weights" if run.trains else ""
                 raise ConfigError(
                     f"`{path}` holds a run with another config ({changed} differ): "
@@ -190,7 +190,7 @@ class RunFolder:
         if not (self.path / "config.json").exists():
             return {}
         before = self.existing(self.path)[1].model_dump(mode="json")
-        return _changes(before, config.model_dump(mode="json"))
+        return differences(before, config.model_dump(mode="json"))
 
     def begin(self, config: Config, **more: Any) -> None:
         """Log that the run starts or resumes, and with which changes; then write its config."""
@@ -205,9 +205,10 @@ class RunFolder:
 
     def log_start(self, **more: Any) -> None:
         """Log the time, command and versions of this start."""
+        program = Path(sys.argv[0]).name.replace("__main__.py", "tacit")
         start = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": shlex.join([program, *sys.argv[1:]]),
             "versions": _versions(),
             "host": platform.node(),
             "pid": os.getpid(),
@@ -311,7 +312,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _changes(old: Any, new: Any, place: str = "") -> dict[str, list[Any]]:
+def differences(old: Any, new: Any, place: str = "") -> dict[str, list[Any]]:
     """Dotted place → the old and the new value, where they differ."""
     if old == new:
         return {}
@@ -319,5 +320,5 @@ def _changes(old: Any, new: Any, place: str = "") -> dict[str, list[Any]]:
         return {place: [old, new]}
     found: dict[str, list[Any]] = {}
     for key in sorted(old.keys() | new.keys()):
-        found |= _changes(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))
+        found |= differences(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))
     return found

@@ -57,7 +57,7 @@ class Judged:
 def judge(
     results: Mapping[str, Result], keep: int, search: SearchConfig, settings: EvaluationConfig
 ) -> Judged:
-    """Rank the candidates and keep the best ones, none that the leader surely beats."""
+    """Rank the candidates and keep the best ones, none whose interval lies below the leader."""
     graded = {name: one for name, one in results.items() if one.right}
     dropped = {name: FAILED for name in results if name not in graded}
     order, behind = ranked(graded, search, settings)

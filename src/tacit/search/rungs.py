@@ -202,9 +202,10 @@ class Search:
     def _crown(self) -> None:
         """The first of those that are left; then the best of the first pool among them."""
         if not self.state.rungs:
+            budget = f"the budget of {amount(self.state.budget)} {self.state.unit}"
             raise RunError(
-                f"no rung fits the budget: {self.state.stopped}; raise search.tokens or "
-                f"search.money, lower search.first, or leave out `{self._dearest()}`"
+                f"no rung fits {budget}: {self.state.stopped}; raise search.tokens or "
+                f"search.money, lower search.first, or leave out {self._dearest()}"
             )
         self.state.winner = self.state.alive[0]
         first = [name for name, entry in self.state.entries.items() if not entry.born]
@@ -223,4 +224,7 @@ class Search:
         return max(names, key=merit)
 
     def _dearest(self) -> str:
-        return max(self.state.entries.values(), key=lambda entry: entry.cost).name
+        """By what was played, also in a turn that the budget cut off."""
+        costs = {n: self.player.result(n, self.sizes[0]).cost for n in self.state.entries}
+        name = max(costs, key=lambda name: costs[name])
+        return f"`{name}`, the dearest so far" if costs[name] else "dear teams"

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from tacit.config import Config, TeamConfig
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
-from tacit.run.folder import MODEL_MAY_CHANGE, RunFolder
+from tacit.run.folder import MODEL_MAY_CHANGE, RunFolder, differences
 from tacit.search.candidates import Candidate
 
 FILE = "search.json"
@@ -127,7 +127,7 @@ def read_state(run: RunFolder, config: Config) -> State | None:
             "with the episodes that are there"
         ) from None
     then, now = decisive(run.existing(run.path)[1]), decisive(config)
-    if other := [name for name in now if then.get(name) != now[name]]:
+    if other := differences(then, now):
         raise ConfigError(
             f"`{run.path}` holds a search with other settings ({', '.join(other)} differ): "
             "name another folder with --out"
@@ -136,13 +136,8 @@ def read_state(run: RunFolder, config: Config) -> State | None:
 
 
 def entry_of(one: Candidate, born: int) -> Entry:
-    return Entry(
-        name=one.name,
-        team=one.team.model_dump(mode="json"),
-        parent=one.parent,
-        edit=one.edit,
-        born=born,
-    )
+    team = one.team.model_dump(mode="json")
+    return Entry(name=one.name, team=team, parent=one.parent, edit=one.edit, born=born)
 
 
 def candidate_of(entry: Entry, config: Config) -> Candidate:

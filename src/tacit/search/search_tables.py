@@ -18,7 +18,8 @@ from tacit.search.search_state import State, Turn, amount
 LEGEND = (
     "tasks: those it has played, the same for all that got so far. accuracy flatters the winner, "
     "which was chosen on these tasks. cost: per episode, in what the budget counts. out: the rung "
-    "after which it left; beaten means surely behind the leader, new a change to a leader."
+    "after which it left; beaten: its paired interval against the leader lay below 0; new: a "
+    "change to a leader."
 )
 
 
@@ -46,14 +47,9 @@ def candidates_table(result: Mapping[str, Any]) -> Grid:
         key=lambda one: (one["name"] != result["winner"], -one["tasks"], -_accuracy(one).mean),
     )
     rows = [
-        [
-            one["name"],
-            str(one["tasks"]),
-            interval(_accuracy(one)),
-            amount(one["cost"]),
-            _fate(one, result["winner"]),
-        ]
+        [one["name"], str(one["tasks"]), interval(_accuracy(one)), amount(one["cost"]), fate]
         for one in entries
+        for fate in [_fate(one, result["winner"])]
     ]
     return Grid(["team", "tasks", "accuracy %\n[interval]", "cost", "out"], rows, legend=LEGEND)
 

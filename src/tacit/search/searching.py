@@ -61,7 +61,7 @@ def _checked(config: Config) -> list[Task]:
     search = config.search
     measured_teams_of(config)
     if (source := search.tasks or config.train_tasks) is None:
-        raise ConfigError("search.tasks: name tasks to search on, others than `tasks`")
+        raise ConfigError("search.tasks: name tasks to search on, other than those of `tasks`")
     if search.train and config.train_tasks is None:
         raise ConfigError("search.train: add `train_tasks:`, or turn it off")
     if search.train:
@@ -73,7 +73,9 @@ def _checked(config: Config) -> list[Task]:
     if not tasks:
         raise ConfigError("search.tasks: every task is also among the held-out `tasks`")
     if len(tasks) < search.first:
-        raise ConfigError(f"search.first is {search.first}, but there are {len(tasks)} tasks")
+        raise ConfigError(
+            f"search.first is {search.first}, but there are {len(tasks)} tasks: lower it"
+        )
     if lost := unseen_views(tasks, (one.team for one in first_candidates(config))):
         note(lost)
     return tasks

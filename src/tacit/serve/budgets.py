@@ -102,7 +102,7 @@ class Meter:
     def json(self) -> Json:
         limits = {kind: self.budget.limit(kind) for kind in KINDS}
         return {
-            kind: {"limit": limit, "spent": self.spent[kind]}
+            kind: {"limit": limit, "spent": round(self.spent[kind], 12)}
             for kind, limit in limits.items()
             if limit < math.inf
         }

@@ -55,15 +55,12 @@ class Metrics:
             "tacit_unhelped",
             "Requests passed to the Actor without help, because the Collaborator failed",
         )
-        self._unasked = counter(
-            "tacit_unasked", "Messages that agents were not asked for", ["agent", "reason"]
-        )
-        self._shortened = counter(
-            "tacit_shortened", "Messages that ended where a budget did", ["agent", "reason"]
-        )
-        self._without_tools = counter(
-            "tacit_without_tools", "Requests in which tools were withheld", ["agent", "reason"]
-        )
+        why = ["agent", "reason"]
+        self._cut = {
+            "unasked": counter("tacit_unasked", "Messages that agents were not asked for", why),
+            "shortened": counter("tacit_shortened", "Messages that ended where a budget did", why),
+            "without_tools": counter("tacit_without_tools", "Requests without their tools", why),
+        }
         self._left = prometheus.Histogram(
             "tacit_conversation_left",
             "Share of a conversation's budget that is left after an answer",
@@ -84,12 +81,10 @@ class Metrics:
     def answered(self, answer: Answer) -> None:
         self._unhelped.inc(answer.unhelped)
         if answer.allowance:
-            for (agent, reason), messages in answer.allowance.unasked.items():
-                self._unasked.labels(agent, reason).inc(messages)
-            for (agent, reason), messages in answer.allowance.shortened.items():
-                self._shortened.labels(agent, reason).inc(messages)
-            for agent, reason in answer.allowance.without_tools:
-                self._without_tools.labels(agent, reason).inc()
+            for name, rows in answer.allowance.cut().items():
+                for row in rows:
+                    cut = self._cut[name].labels(row["agent"], row["reason"])
+                    cut.inc(row.get("messages", 1))
             for kind, share in answer.allowance.shares_left().items():
                 self._left.labels(kind).observe(share)
 

@@ -210,10 +210,10 @@ def notes(found: Traffic, episodes: Sequence[Episode]) -> Iterator[str]:
     if found.graded < found.episodes:
         yield (
             f"{found.episodes - found.graded} of {found.episodes} episodes have no grade. "
-            "Nothing here says what a message was worth."
+            "These findings do not say what a message was worth."
         )
     else:
-        yield "Grades are not used here. Nothing here says what a message was worth."
+        yield "These findings use no grades: they do not say what a message was worth."
     yield (
         "Tokens of a part of a prompt are estimated: its share of the characters times the "
         "prompt's tokens."

@@ -83,14 +83,8 @@ def prompts_table(found: Traffic) -> Grid:
 
 def edges_table(found: Traffic) -> Grid:
     rows = [
-        [
-            edge.sender,
-            edge.reader,
-            str(edge.messages),
-            str(edge.readings),
-            amount(edge.tokens / found.episodes),
-            amount(edge.before / found.episodes),
-        ]
+        [edge.sender, edge.reader, str(edge.messages), str(edge.readings)]
+        + [amount(tokens / found.episodes) for tokens in (edge.tokens, edge.before)]
         for edge in found.edges[:MOST_EDGES]
     ]
     more = len(found.edges) - MOST_EDGES
@@ -110,18 +104,9 @@ def sayings_table(found: Traffic) -> Grid:
     for one in found.sayings:
         sent = read.get(one.agent)
         each = sent.readings / sent.messages if sent else 0.0
-        rows.append(
-            [
-                one.agent,
-                str(one.messages),
-                amount(one.generated / found.episodes),
-                f"{each:.1f}" if sent else "–",
-                str(sent.unread) if sent else "–",
-                percent(one.repetition),
-                str(one.again),
-                str(one.acknowledgements),
-            ]
-        )
+        row = [one.agent, str(one.messages), amount(one.generated / found.episodes)]
+        row += [f"{each:.1f}", str(sent.unread)] if sent else ["–", "–"]
+        rows.append([*row, percent(one.repetition), str(one.again), str(one.acknowledgements)])
     return Grid(
         ["agent", *ADD],
         rows,
@@ -137,12 +122,8 @@ def path_table(found: Traffic) -> Grid:
     assert path is not None
     unit = "s" if path.unit == "seconds" else "tokens"
     rows = [
-        [
-            one.agent,
-            percent(one.share),
-            amount(one.amount / path.episodes),
-            amount(one.off / path.episodes),
-        ]
+        [one.agent, percent(one.share)]
+        + [amount(spent / path.episodes) for spent in (one.amount, one.off)]
         for one in path.agents
     ]
     wall = f" An episode took {amount(path.wall / path.episodes)} s." if path.wall else ""

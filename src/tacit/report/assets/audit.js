@@ -13,7 +13,7 @@ function drawAudits(runs) {
   if (now === auditsDrawn) return;
   const drawn = some.flatMap((run) => [
     runs.length > 1 && h("h3", { class: "audit-of" }, oneLine(run.label)),
-    h("p", { class: "quiet" }, auditInWords(run.overview.audit)),
+    h("p", { class: "quiet" }, auditInWords(run.overview.audit, run.overview.trains)),
     ...[graphPanels, rankingPanel].map((panel) => panel(run.overview.audit)),
     prunePanel(run.overview.prune),
     ...[messagesPanel, findingsPanel, promptsPanel].map((panel) => panel(run.overview.audit)),
@@ -44,19 +44,21 @@ function auditClaim({ parts, team }) {
     helps = agents.find((part) => sureOf(part) > 0),
     harms = agents.findLast((part) => sureOf(part) < 0),
     claim = (part, verb) =>
-      part && `${oneLine(part.name)} ${verb} most: ${signed(100 * part.value.mean)} points`;
+      part && `${oneLine(part.name)} ${verb} most: ${inPoints(part.value)} points`;
   if (!agents.length)
     return `${fixed(team.read, 0)} tokens read and ${fixed(team.said, 0)} said an episode`;
   const claims = [claim(helps, "helps"), claim(harms, "harms")].filter(Boolean);
   return claims.join("; ") || "No agent is shown to help or harm";
 }
 
-function auditInWords(audit) {
+function auditInWords(audit, trains) {
   const said = [`${plural(audit.episodes, "episode")}, each: ${tokensInWords(audit.team)} tokens.`];
   if (audit.reward == null)
     return `${said} Nothing was played without a part, so nothing here has a worth.`;
   said.push(`Reward with all parts ${points(audit.reward)}, on ${plural(audit.tasks, "task")}.`);
   said.push(`The audit took ${plural(audit.spent, "token")}: ${oneLine(audit.ended)}.`);
+  if (audit.weights) said.push(`It played with the weights of ${oneLine(audit.weights)}.`);
+  else if (trains) said.push("It played the team untrained.");
   if (audit.failed) said.push(`${plural(audit.failed, "play")} failed.`);
   return said.join(" ");
 }
@@ -150,15 +152,17 @@ function prunePanel(prune) {
     ["said", (one) => fixed(one.generated)],
     ["read", (one) => fixed(one.read)],
     ["tasks", (one) => whole(one.tasks)],
+    prune.proposals.some((one) => one.failed) && ["failed", (one) => whole(one.failed ?? 0)],
   ];
-  const end = prune.chosen
-    ? `Written to ${oneLine(prune.config)}: ${plain(prune.chosen)}.`
-    : "No smaller team is shown to be as good; more tasks would narrow the intervals.";
+  let end = "No smaller team is shown to be as good; more tasks would narrow the intervals.";
+  if (prune.chosen) end = `Written to ${oneLine(prune.config)}: ${plain(prune.chosen)}.`;
+  else if (prune.proposals.some((one) => one.passed))
+    end = "What passed takes no fewer tokens than the whole team.";
   return auditTable(
     "Smaller teams on tasks that the audit did not use",
     columns,
     prune.proposals,
-    `Tokens: said and read, of the whole team's. Passed: the interval, widened for the number of proposals, lies above −1 point. ${end}`,
+    `Tokens: said and read, of the whole team's. Passed: the interval, widened for the number of proposals and looks, lies above −1 point. ${end}`,
   );
 }
 

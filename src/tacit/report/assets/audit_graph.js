@@ -98,7 +98,8 @@ function dot(agent, { x, y }, aside, { most, measured }) {
   const side = aside ? Math.sign(Math.round(x / 60)) : 0,
     below = y < -30 ? -37 : aside ? 32 : 42,
     place = { x: x - 18 * side, "text-anchor": ["end", "middle", "start"][side + 1] },
-    name = oneLine(agent.name);
+    name = oneLine(agent.name),
+    room = aside ? 17 : 26;
   return s(
     "g",
     {},
@@ -113,7 +114,7 @@ function dot(agent, { x, y }, aside, { most, measured }) {
     s(
       "text",
       { class: "who", ...place, y: y + below },
-      name.length > 17 ? `${name.slice(0, 16)}…` : name,
+      name.length > room ? `${name.slice(0, room - 1)}…` : name,
     ),
     s("text", { class: "how", ...place, y: y + below + 14 }, tokensInWords(agent, brief)),
   );
@@ -131,7 +132,13 @@ function graphLegend({ edges, parts }) {
       key("neither is shown", "--faint"),
       key("not measured", "--faint", "dashed"),
     ],
-    h("span", {}, "Width: tokens read. What agents read of their own is in the table only."),
+    h(
+      "span",
+      {},
+      edges.some(({ sender, reader }) => sender !== reader)
+        ? "Width: tokens read. What agents read of their own is in the table only."
+        : "No prompt of one agent was found to hold a message of another.",
+    ),
     edges.length > MOST_ARROWS && h("span", {}, `The ${MOST_ARROWS} widest are drawn.`),
   );
 }

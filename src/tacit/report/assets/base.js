@@ -49,12 +49,17 @@ const points = (value) => (value == null ? "–" : (100 * value).toFixed(1));
 const fixed = (value, digits = 1) =>
   value == null
     ? "–"
-    : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+    : value.toLocaleString("en", {
+        minimumFractionDigits: digits,
+        maximumFractionDigits: digits,
+        signDisplay: "negative", // no minus before a zero
+      });
 // An interval: "61.0 [58.2, 63.7]".
 const spread = ({ mean, low, high }, unit = "") =>
   `${points(mean)}${unit} [${points(low)}, ${points(high)}]`;
 const whole = (value) => (value == null ? "–" : value.toLocaleString("en"));
 const money = (value) => (value == null ? "–" : value.toPrecision(3));
+const sureIn = ({ overview }) => `${Math.round(100 * overview.confidence)} %`;
 const plural = (n, one, many = `${one}s`) => `${whole(n)} ${n === 1 ? one : many}`;
 function short(value) {
   if (value == null || !Number.isFinite(value)) return "–";

@@ -37,7 +37,7 @@ function markdownOf(runs) {
   const head = [
     many && "run",
     "team",
-    "accuracy % [95 %]",
+    `accuracy % [${sureIn(runs[0])}]`,
     ...levels.map((l) => `${l} %`),
     "tokens said",
     "tokens read",

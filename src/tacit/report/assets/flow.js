@@ -30,9 +30,11 @@ function drawTalk(runs) {
   );
   const run = runs[0],
     has = (key) => choices.some((c) => c[0] === key);
-  const wanted = [run.untrained ?? mostTalk(run), run.trained ?? frontierOf(run.points).at(-1)].map(
-    (point) => `${run.id}/${point?.name}`,
-  );
+  const winner = run.overview.search && { name: run.overview.search.winner };
+  const wanted = [
+    winner ?? run.untrained ?? mostTalk(run),
+    run.trained ?? frontierOf(run.points).at(-1),
+  ].map((point) => `${run.id}/${point?.name}`);
   const sides = talkView.sides.map((side, n) =>
     has(side) ? side : has(wanted[n]) ? wanted[n] : choices[n % choices.length][0],
   );

@@ -143,7 +143,7 @@ function runTiles(run) {
       "Solved",
       points(now.accuracy.mean),
       "%",
-      `95 %: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`,
+      `${sureIn(run)}: ${bounds(now.accuracy, points)}${before ? ` · ${signed(gain)} points` : ""}`,
     ),
     tile(
       "Tokens said",
@@ -235,7 +235,10 @@ function teamsTable(runs) {
   const of = (show) => (row) => show(row.point);
   const columns = [
     ["team", (row) => teamCell(row, runs.length > 1, best)],
-    ["accuracy, 95 % interval", of(({ accuracy }) => [spread(accuracy), whisker(accuracy)])],
+    [
+      `accuracy, ${sureIn(runs[0])} interval`,
+      of(({ accuracy }) => [spread(accuracy), whisker(accuracy)]),
+    ],
     ...levels.map((l) => [`${oneLine(l)} %`, of((point) => points(point.levels[l]?.mean))]),
     ["tokens said", of(({ tokens }) => [fixed(tokens?.mean), meter((tokens?.mean ?? 0) / most)])],
     ["read", of((point) => fixed(point.read, 0))],
@@ -313,7 +316,7 @@ function talkTable(runs) {
     spoken && ["messages, said, read %", sharesOfSpeaking],
   ];
   const legend = [
-    "Accuracy of the team less that of another play of the same tasks, in points with 95 % intervals.",
+    `Accuracy of the team less that of another play of the same tasks, in points with ${sureIn(runs[0])} intervals.`,
     kept && " Kept: of the gain over silence, the share that is left in other words.",
     spoken && " Messages, tokens said and read: shares of those of the team made to speak.",
     ...rows.map(({ run, point, talk }) => {

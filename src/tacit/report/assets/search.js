@@ -8,7 +8,7 @@ function drawSearch(runs) {
   const search = run.overview.search,
     played = search.entries.filter((one) => one.accuracy);
   byId("search-lead").textContent = searchWords(search);
-  fill(byId("search-table"), searchTable(search, played));
+  fill(byId("search-table"), searchTable(search, played, sureIn(run)));
   const chart = byId("search-chart");
   whenSeen(chart, () =>
     Plotly.react(chart, searchTraces(search, played), searchLayout(search), PLOT).then(() =>
@@ -58,7 +58,7 @@ const searchLayout = (search) =>
     hovermode: "closest",
     margin: { l: 52, r: 18, t: 18, b: 46 },
     xaxis: {
-      title: { text: `${label(search.unit)} an episode; larger marks got further`, standoff: 8 },
+      title: { text: `${label(search.unit)} an episode`, standoff: 8 },
       type: "log",
     },
     yaxis: { title: { text: "accuracy, %", standoff: 8 }, range: [-4, 106] },
@@ -69,7 +69,7 @@ function fateOf(search, one) {
   return one.dropped ? `rung ${one.rung}: ${oneLine(one.dropped)}` : `rung ${one.rung}`;
 }
 
-function searchTable(search, played) {
+function searchTable(search, played, sure) {
   const order = [...played].sort(
     (a, b) =>
       (b.name === search.winner) - (a.name === search.winner) ||
@@ -87,11 +87,14 @@ function searchTable(search, played) {
         ),
     ],
     ["tasks", (one) => whole(one.tasks)],
-    ["accuracy, 95 % interval", (one) => spread(one.accuracy)],
+    [`accuracy, ${sure} interval`, (one) => spread(one.accuracy)],
     ["said", (one) => fixed(one.generated)],
     ["read", (one) => fixed(one.read, 0)],
-    ["cost", (one) => short(one.cost)],
+    [`cost, ${oneLine(search.unit)}`, (one) => short(one.cost)],
     ["out", (one) => fateOf(search, one)],
   ];
-  return table("Candidates", columns, order);
+  return table("Candidates", columns, order, {
+    legend:
+      "Per episode. Out: the last rung it played and why it left: in the worse half; beaten, its paired interval against the leader lay below 0; no better, a changed team that did not outdo those that were there. The winner was chosen on these tasks, which flatters it.",
+  });
 }
