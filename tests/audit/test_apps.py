@@ -110,4 +110,5 @@ def test_options_of_apps_are_for_recordings(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_app_is_not_pruned_by_us(recorded: Path) -> None:
     done = tacit_(recorded, "prune", "rec")
-    assert done.returncode == 2 and "`rec` is of an app, whose control flow is its own" in done.stderr
+    assert done.returncode == 2
+    assert "`rec` is of an app, whose control flow is its own" in done.stderr
