@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from experiments.keep import dump, record
-from tacit import Episode, load_config
+from tacit import Episode, TacitError, load_config
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
 from tacit.team.roster import has_role
@@ -137,4 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TacitError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Many runs on one GPU: `experiments/block.sh FILE [AT_ONCE]`, where each line of FILE is the arguments of one
+# `python -m experiments.chain`. Run it again to resume what was stopped. Logs: block-N.log, N the line's number.
+set -euo pipefail
+lines=$1
+at_once=${2:-6}
+
+if command -v nvidia-cuda-mps-control >/dev/null; then
+  nvidia-cuda-mps-control -d 2>/dev/null || true # runs already
+fi
+share=per_process_memory_fraction:$(awk "BEGIN {print 0.95 / $at_once}")
+if PYTORCH_CUDA_ALLOC_CONF=$share python -c 'import torch; torch.zeros(1).cuda()' 2>/dev/null; then
+  export PYTORCH_CUDA_ALLOC_CONF=$share
+else
+  echo "no limit on each run's memory: this torch has none, or there is no GPU" >&2
+fi
+
+grep -nvE '^[[:space:]]*(#|$)' "$lines" | sed -E 's/^([0-9]+):/\1 /' |
+  xargs -P "$at_once" -L 1 sh -c 'n=$1; shift; python -m experiments.chain "$@" >>"block-$n.log" 2>&1 || echo "line $n failed: see block-$n.log" >&2' chain
