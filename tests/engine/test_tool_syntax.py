@@ -114,15 +114,21 @@ def test_code_may_have_its_line_breaks_inside_its_quotes(template: str) -> None:
 )
 def test_calls_without_the_tags_are_read_too(said: str) -> None:
     """As Qwen2.5-Coder writes them, whose template asks for tags."""
-    (call,) = chat_with(QWEN).tool_calls(said, Stop.EOS)
+    (call,) = chat_with(QWEN).tool_calls(said, Stop.EOS, (ADD,))
     assert call.name == "add" and json.loads(call.arguments)["a"] == 5
 
 
 @pytest.mark.parametrize(
-    "said", ['{"name": "Ann", "age": 5}', 'So {"name": "add", "arguments": {}}.', "{\n}", '{"a": ']
+    "said",
+    [
+        '{"name": "Ann", "parameters": {"age": 5}}',
+        'So {"name": "add", "arguments": {}}.',
+        "{\n}",
+        '{"a": ',
+    ],
 )
 def test_other_json_is_no_call(said: str) -> None:
-    assert chat_with(QWEN).tool_calls(said, Stop.EOS) == ()
+    assert chat_with(QWEN).tool_calls(said, Stop.EOS, (ADD,)) == ()
 
 
 @pytest.mark.parametrize("template", [*CALLS, None], ids=[*NAMES, "plain"])

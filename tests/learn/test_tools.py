@@ -20,13 +20,15 @@ from tacit.learn.batch import Row
 from tacit.learn.loop import Trainer
 from tacit.learn.update import Updater
 from tacit.run.folder import RunFolder
-from tacit.types import Call, Choice, Episode, Stop, ToolCall
+from tacit.types import Call, Choice, Episode, Stop, ToolCall, ToolSpec
 from tests.helpers.training_runs import tiny_config
 
 
 @pytest.fixture(autouse=True)
 def calling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def read(self: Chat, text: str, stop: Stop) -> tuple[ToolCall, ...]:
+    def read(
+        self: Chat, text: str, stop: Stop, tools: tuple[ToolSpec, ...]
+    ) -> tuple[ToolCall, ...]:
         if stop is not Stop.EOS or len(text) % 2:
             return ()
         return (ToolCall("add", '{"a": 41}', "call00001"),)

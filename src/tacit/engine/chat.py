@@ -21,7 +21,7 @@ from tacit.engine.tool_syntax import (
     find_syntax,
     numbered,
     plain_results,
-    read_bare,
+    read_untagged,
     template_tools,
 )
 from tacit.errors import EngineError
@@ -78,12 +78,15 @@ class Chat:
             raise EngineError(f"the chat template of {self.name} rewrites what was said before")
         return tuple(self._tokenizer.encode(more, add_special_tokens=False, verbose=False))
 
-    def tool_calls(self, text: str, stop: Stop) -> tuple[ToolCall, ...]:
-        """The tools that an answer calls, outside of its reasoning."""
+    def tool_calls(
+        self, text: str, stop: Stop, tools: tuple[ToolSpec, ...] = ()
+    ) -> tuple[ToolCall, ...]:
+        """Which of these tools an answer calls, outside of its reasoning."""
         if stop is not Stop.EOS:
             return ()
         answer = text.rpartition("</think>")[2]
-        return self.tool_syntax.read(answer) or read_bare(answer)
+        names = {tool.name for tool in tools}
+        return self.tool_syntax.read(answer) or read_untagged(answer, names)
 
     @cached_property
     def tool_syntax(self) -> ToolSyntax:

@@ -112,7 +112,7 @@ class LocalEngine(ByTemplate):
 
     def _completion(self, state: RequestState) -> Completion:
         assert state.stop is not None
-        text = self._chat.decode(state.ids)
+        text, tools = self._chat.decode(state.ids), state.request.tools
         return Completion(
             text=text,
             ids=tuple(state.ids),
@@ -122,7 +122,7 @@ class LocalEngine(ByTemplate):
             version=state.version,
             silence_logprob=state.odds.logprob if state.odds else None,
             model=self.model,
-            tool_calls=self._chat.tool_calls(text, state.stop) if state.request.tools else (),
+            tool_calls=self._chat.tool_calls(text, state.stop, tools) if tools else (),
         )
 
     def _step(self) -> bool:

@@ -6,7 +6,7 @@ template has none, or one that none of the readers knows, is told our plain form
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -68,18 +68,27 @@ def read_list(text: str) -> tuple[ToolCall, ...]:
 
 
 def read_bare(text: str) -> tuple[ToolCall, ...]:
-    """`{"name": …, "parameters": {…}}` that begins a line, bare or in a code block.
+    """`{"name": …, "parameters": {…}}` and nothing before it: Llama 3."""
+    try:
+        tree, _ = _JSON.raw_decode(text.lstrip().removeprefix("<|python_tag|>").lstrip())
+    except (ValueError, RecursionError):
+        return ()
+    call = _from_tree(tree)
+    return numbered([call] if call.name else [])
 
-    Llama 3 writes this, and Qwen2.5-Coder instead of the tags that its template asks for.
+
+def read_untagged(text: str, names: Collection[str]) -> tuple[ToolCall, ...]:
+    """Calls of known tools in JSON that begins a line, bare or in a code block.
+
+    Qwen2.5-Coder writes them so, although its template asks for tags.
     """
     calls, end = [], 0
     for start in _BEGUN.finditer(text):
         with suppress(ValueError, RecursionError):
             if start.end() >= end:  # not inside of the call before it
                 tree, end = _JSON.raw_decode(text, start.end())
-                given = tree.get("arguments", tree.get("parameters"))
-                calls += [_from_tree(tree)] if isinstance(given, Mapping) else []
-    return numbered(call for call in calls if call.name)
+                calls.append(_from_tree(tree))
+    return numbered(call for call in calls if call.name in names)
 
 
 READERS: tuple[Reader, ...] = (read_functions, read_list, read_tagged, read_bare)

@@ -90,7 +90,7 @@ class VllmEngine(ByTemplate):
         async with self._pausing.inside():
             odds = await self._odds(request)
             drawn = await self._draw(request, odds)
-            text = self._chat.decode(list(drawn.ids))
+            text, tools = self._chat.decode(list(drawn.ids)), request.tools
             return Completion(
                 text=text,
                 ids=drawn.ids,
@@ -100,7 +100,7 @@ class VllmEngine(ByTemplate):
                 version=self.version,
                 silence_logprob=odds.logprob if odds else None,
                 model=self.model,
-                tool_calls=self._chat.tool_calls(text, drawn.stop) if request.tools else (),
+                tool_calls=self._chat.tool_calls(text, drawn.stop, tools) if tools else (),
             )
 
     def paused(self) -> AbstractAsyncContextManager[None]:
