@@ -119,7 +119,7 @@ def test_training_is_refused_if_whoever_is_trained_is_left_out() -> None:
     team = {"topology": "hint_actor", "agents": agents}
     config = parse_config({"team": team, "tasks": tree, "train_tasks": tree})
     check_training(config)
-    with pytest.raises(ConfigError, match=r"team\.without leaves out whoever is `trained`"):
+    with pytest.raises(ConfigError, match=r"team\.without leaves out every trained agent"):
         check_training(Proposal(name="x", without=Cut.of(["hinter"])).config(config))
 
 
@@ -180,7 +180,7 @@ def test_the_command_with_the_weights_that_were_checked() -> None:
     team = DEBATE.model_copy(update={"without": [Cut(agent="debater 3")], "stop": "agreed"})
     command = _with_weights(Path("runs/my run/checkpoints/step-000025"), team)
     assert shlex.split(command) == [
-        *("tacit", "eval", "runs/my run", "--checkpoint", "25"),
+        *("tacit", "eval", "runs/my run", "--checkpoint", "25", "--out", "runs/my run/pruned"),
         *('team.without=[{"agent": "debater 3"}]', "team.stop=agreed"),
     ]
 

@@ -231,7 +231,8 @@ def _with_weights(trained: Path, team: TeamConfig) -> str:
     """The command that plays the smaller team as it was checked; a config holds no weights."""
     step = trained.name.removeprefix("step-").lstrip("0") or "0"
     cuts = json.dumps([cut.model_dump(exclude_none=True) for cut in team.without])
-    words = ["tacit", "eval", str(trained.parents[1]), "--checkpoint", step]
+    run = trained.parents[1]
+    words = ["tacit", "eval", str(run), "--checkpoint", step, "--out", str(run / "pruned")]
     words += [f"team.without={cuts}", *([f"team.stop={team.stop}"] if team.stop else [])]
     return shlex.join(words)
 

@@ -28,7 +28,7 @@ from tacit.rollout.play import Job
 from tacit.run.opening import grader_of, is_greedy, prices_of, seat, tasks_of, teams_of
 from tacit.silence import Silence, open_silence
 from tacit.tasks import check_trainable, drop_leaks
-from tacit.team.roster import Roster, build_roster, check_team
+from tacit.team.roster import Roster, agent_names, build_roster, check_team
 from tacit.types import Episode, Task
 
 WEIGHT_SYNC = "tacit.vllm.weight_sync"
@@ -137,8 +137,13 @@ def check_training(config: Config) -> TeamConfig:
     teams_of(config)
     _parts(config)
     gone = {cut.agent for cut in config.team.without if cut.reader is None and cut.round is None}
-    if policy_names(config, config.team).keys() <= gone:
-        raise ConfigError("team.without leaves out whoever is `trained`: train another role")
+    agents = config.team.agents
+    left = [role for role in policy_names(config, config.team) if role not in gone]
+    if all({*agent_names(role, agents[role].count)} <= gone for role in left):
+        raise ConfigError(
+            "team.without leaves out every trained agent, so nothing can be learned: keep one of "
+            "them, or set `trained` on another role"
+        )
     for role, agent in config.team.agents.items():
         if agent.trained:
             _check_sampling(role, agent, config.model_named(agent.model))

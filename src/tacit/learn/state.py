@@ -84,10 +84,12 @@ class State:
         Ranked by being within the budgets, then by accuracy or F1, then by fewer tokens.
         """
         tokens, turns = numbers["eval/tokens"], numbers["eval/turns"]
-        worth = numbers.get("eval/reward", numbers["eval/accuracy"])
-        rank = [within(config.budget, tokens, turns), worth, -tokens]
+        older = self.best is not None and "by" not in self.best  # keeps to what it began with
+        by = "eval/reward" if "eval/reward" in numbers and not older else "eval/accuracy"
+        rank = [within(config.budget, tokens, turns), numbers[by], -tokens]
         if self.best is None or rank > self.best["rank"]:
             self.best = {"step": self.step, "rank": rank, "turns": turns}
+            self.best |= {} if older else {"by": "reward"}
             self.worse = 0
             return False
         self.worse += 1

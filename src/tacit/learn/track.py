@@ -78,9 +78,14 @@ class Trackers:
     def __init__(
         self, names: Sequence[str], run: str, folder: str, config: Mapping[str, Any]
     ) -> None:
-        self._trackers: dict[str, Tracker] = {
-            name: lookup("tracker", name, TRACKERS)(run, folder, config) for name in names
-        }
+        self._trackers: dict[str, Tracker] = {}
+        for name in names:
+            try:
+                self._trackers[name] = lookup("tracker", name, TRACKERS)(run, folder, config)
+            except ImportError as error:
+                raise ConfigError(
+                    f"train.trackers: `{name}` cannot be imported: {error}"
+                ) from error
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._each(lambda tracker: tracker.log(metrics, step))
