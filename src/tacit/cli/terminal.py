@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -27,9 +27,11 @@ from tacit.types import Episode
 
 
 class _Console(Console):
-    def render(self, *what: Any) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         """Replaces control characters in texts, which could clear the screen or hide lines."""
-        for one in super().render(*what):
+        for one in super().render(renderable, options):
             yield one if one.control else one._replace(text=CONTROL.sub("\ufffd", one.text))
 
 
