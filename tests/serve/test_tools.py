@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tacit.config.file import parse_config
 from tacit.engine.base import Request
 from tacit.engine.scripted import ScriptedEngine
@@ -49,7 +51,9 @@ def test_a_stream_holds_nothing_of_the_calls() -> None:
     assert text == ANSWER and "tool_call" not in "".join(lines)
 
 
-def test_a_server_of_tools_that_is_not_there_is_named() -> None:
+def test_a_server_of_tools_that_is_not_there_is_named_in_the_log_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     files = {"command": ["/nowhere/at/all"], "allow": ["read"]}
     team = {"topology": "solo", "agents": {"actor": {"tools": ["mcp/files"]}}}
     config = parse_config({"mcp": {"files": files}, "team": team}).team
@@ -58,4 +62,4 @@ def test_a_server_of_tools_that_is_not_there_is_named() -> None:
     with running(TeamBackend("team", roster, "Box it.")) as server:
         reply = server.post()
     assert reply.status_code == 502 and reply.json()["error"]["code"] == "tool_failed"
-    assert "the MCP server `files`" in reply.json()["error"]["message"]
+    assert "the MCP server `files`" in caplog.text and "files" not in reply.text

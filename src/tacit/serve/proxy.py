@@ -127,7 +127,9 @@ class ProxyBackend:
         except (ConfigError, EngineError, TopologyError) as error:
             if relay.streamed:
                 raise HttpError(502, "the team failed after it had begun to answer") from error
-            log.warning("no help for one request: %s", type(error).__name__)
+            # of other errors the kind alone: their texts may quote what a client sent
+            why = error if isinstance(error, ConfigError) else type(error).__name__
+            log.warning("no help for one request: %s", why)
             done, failed = await relay.ask(), True
         return done.text, [*team.whole.calls, _call(relay, done, guard)], failed
 

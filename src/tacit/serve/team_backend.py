@@ -7,6 +7,7 @@ field that a team cannot honour is refused by name, and the client is told which
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from tacit.team.prompts import INTRODUCTIONS, quote
 from tacit.team.roster import Roster
 from tacit.team.setting import Answering, Setting
 from tacit.types import Call, Message, Stop, Task
+
+log = logging.getLogger(__name__)
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "tools": ([],), "functions": ([],), "logprobs": (False,), "logit_bias": ({},),
@@ -115,8 +118,10 @@ class TeamBackend:
             raise HttpError(400, str(error), param="messages", code=code) from error
         except EngineError as error:
             raise HttpError(502, str(error), code="model_failed") from error
-        except ConfigError as error:  # a server of tools that is not there, or not yet
-            raise HttpError(502, str(error), code="tool_failed") from error
+        except ConfigError as error:  # an MCP server that is not there, or not yet
+            log.error("%s: %s", self._name, error)
+            reason = "the team's tools cannot be used now: the server's log says why"
+            raise HttpError(502, reason, code="tool_failed") from error
         except TopologyError as error:
             cause = error.__cause__
             log_failure(cause if isinstance(cause, Exception) else error, self._name)
