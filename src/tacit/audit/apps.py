@@ -113,7 +113,8 @@ class AppPlayer:
             plays = await play_each([task] * times, run, at_once, succeeded=1, cap=self.cap)
             return [(episode, one) for one in plays]
 
-        return await once(self.run, f"{task.id} {call} {times} {self._how()}", play)
+        recorded = self.recorded[task.id].task_id
+        return await once(self.run, f"{recorded} {call} {times} {self._how()}", play)
 
     def _how(self, what: str = "") -> str:
         """A digest of how the app is run, so that other runs of it are not taken for these."""

@@ -11,6 +11,8 @@ from tacit.external.wire_formats import CHAT, GENERATING, RESPONSES, Json
 from tacit.serve.schema import DONE, chunk_head, chunks_of, encoded, event
 
 NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+MOST_CHOICES = 128
+"""OpenAI's limit of `n`."""
 
 
 def local_reply(path: str, request: Mapping[str, Any], response: Json, source: str) -> Local:
@@ -47,7 +49,10 @@ def spoken(path: str, request: Mapping[str, Any], text: str) -> Json:
         "object": "chat.completion" if path == CHAT else "text_completion",
         "created": now,
         "model": model,
-        "choices": [{"index": k} | ends | said for k in range(n if isinstance(n, int) else 1)],
+        "choices": [
+            {"index": k} | ends | said
+            for k in range(n if isinstance(n, int) and 0 < n <= MOST_CHOICES else 1)
+        ],
         "usage": NOTHING,
     }
 

@@ -136,7 +136,7 @@ def read_recording(folder: str | Path, pause: float | None = None) -> Recording:
     speaking = [record for record in good if speaks(record)]
     others = [record for record in good if not speaks(record)]
     agents = Agents(speaking)
-    broken = {record.episode for record in calls if record.failed and record.path in GENERATING}
+    broken = {record.episode for record in calls if record.failed}
     outcomes = _outcomes(path, broken)
     done = {one["task"] for one in outcomes.values() if one["grade"] or not one["error"]}
     lost = {one["task"]: one["error"] for one in outcomes.values() if one["task"] not in done}
@@ -278,7 +278,8 @@ def _outcomes(path: Path, broken: Collection[str | None]) -> dict[str, dict[str,
     for number, text in enumerate(read_lines(path / OUTCOMES), start=1):
         try:
             line = json.loads(text)
-            by_itself = line["broke"] and line["episode"] not in broken
+            line["task"], line["grade"], line["error"]  # what every outcome has
+            by_itself = line.get("broke") and line["episode"] not in broken
             found[line["episode"]] = line | (wrong if by_itself else {})
         except (ValueError, KeyError, TypeError):
             told = f"{path / OUTCOMES} line {number} is no outcome: remove that line"

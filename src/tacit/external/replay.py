@@ -223,7 +223,7 @@ class _Session:
         if self._under_way:
             return "it had not answered when the app was over"
         asked = [one for one in records if one.path in GENERATING]
-        failed = [one for one in (asked if error else asked[-1:]) if one.failed]
+        failed = [one for one in (records if error else asked[-1:]) if one.failed]
         said = [one.error or f"{one.status} {json.dumps(one.response)[:200]}" for one in failed]
         return said[-1] if said else None
 

@@ -133,7 +133,7 @@ class Server:
         from mcp import MCPError
 
         if isinstance(error, MCPError):  # closed, or a session that its server forgot
-            return error.code in ((-32000, -32600) if self._config.url else (-32000,))
+            return error.code == -32000 or "session" in str(error).lower()
         return not (isinstance(error, asyncio.CancelledError) and self._config.url)
 
     async def _keep(self, connection: Connection) -> None:
