@@ -148,8 +148,9 @@ def print_step(line: Mapping[str, float]) -> None:
     """Print one line per step: what is solved, what it costs, who is silent."""
     step = int(line["step"])
     if "eval/accuracy" in line:
+        reward = f"reward {line['eval/reward']:.3f}  " if "eval/reward" in line else ""
         err.print(
-            f"step {step:>4}  held-out: solved {percent(line['eval/accuracy'])} %  "
+            f"step {step:>4}  held-out: solved {percent(line['eval/accuracy'])} %  {reward}"
             f"tokens {line['eval/tokens']:.1f}",
             style="bold",
         )

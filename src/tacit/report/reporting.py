@@ -23,11 +23,13 @@ CURVES = (
     ("accuracy/policy", "solved, in training %", 100.0),
     ("accuracy/sampled", "solved, as sampled %", 100.0),
     ("eval/accuracy", "solved, held-out %", 100.0),
+    ("eval/reward", "reward, held-out", 1.0),
     ("cost/tokens", "tokens an episode", 1.0),
     ("eval/tokens", "tokens, held-out", 1.0),
     ("reward/total", "reward", 1.0),
     ("lambda/tokens", "λ of tokens", 1.0),
     ("lambda/turns", "λ of turns", 1.0),
+    ("lambda/money", "λ of money", 1.0),
     ("train/entropy", "entropy", 1.0),
     ("train/clip_fraction", "clip fraction %", 100.0),
 )

@@ -59,7 +59,7 @@ const spread = ({ mean, low, high }, unit = "") =>
   `${points(mean)}${unit} [${points(low)}, ${points(high)}]`;
 const whole = (value) => (value == null ? "–" : value.toLocaleString("en"));
 const money = (value) => (value == null ? "–" : value.toPrecision(3));
-const sureIn = ({ overview }) => `${Math.round(100 * overview.confidence)} %`;
+const sureIn = ({ overview }) => `${+(100 * overview.confidence).toFixed(2)} %`;
 const plural = (n, one, many = `${one}s`) => `${whole(n)} ${n === 1 ? one : many}`;
 function short(value) {
   if (value == null || !Number.isFinite(value)) return "–";

@@ -126,7 +126,7 @@ function differencesPanel(runs) {
   const columns = [
     ["setting", ({ name }) => oneLine(name)],
     ...runs.map((run, n) => [oneLine(run.label), ({ name }) => cellOf(flat[n].get(name))]),
-  ];
+  ].filter(() => differing.length);
   const rows = differing.map((name) => ({ name }));
   return table("Where the settings differ", columns, rows, {
     heading: true,
