@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Many runs on one GPU: `experiments/block.sh FILE [AT_ONCE]`, where each line of FILE is the arguments of one
-# `python -m experiments.chain`. Run it again to resume what was stopped. Logs: block-N.log, N the line's number.
+# `python -m experiments.chain`. Run it again to resume what was stopped. Line N of FILE.txt logs to FILE-N.log.
 set -euo pipefail
 lines=$1
 at_once=${2:-6}
@@ -15,5 +15,12 @@ else
   echo "no limit on each run's memory: this torch has none, or there is no GPU" >&2
 fi
 
-grep -nvE '^[[:space:]]*(#|$)' "$lines" | sed -E 's/^([0-9]+):/\1 /' |
-  xargs -P "$at_once" -L 1 sh -c 'n=$1; shift; python -m experiments.chain "$@" >>"block-$n.log" 2>&1 || echo "line $n failed: see block-$n.log" >&2' chain
+name=$(basename "$lines" .txt)
+export name
+# a blank at the end of a line would join the next one to it
+grep -nvE '^[[:space:]]*(#|$)' "$lines" | sed -E 's/^([0-9]+):/\1 /; s/[[:space:]]+$//' |
+  xargs -P "$at_once" -L 1 sh -c '
+    n=$1; shift
+    python -m experiments.chain "$@" >>"$name-$n.log" 2>&1 && exit
+    echo "line $n failed: see $name-$n.log" >&2
+    exit 1' chain

@@ -8,7 +8,7 @@ the outcome. For a rented GPU, where what is not kept in time is lost:
       --test "trained=tasks={name: 'experiments.split_gsm8k:tasks', split: test}" --keep split-blind
 
 A test whose label begins with `untrained` or `solo` is the recipe's, without the trained weights.
-One that fails is left out of the record, and the rest is kept.
+If a test fails, the record stays in the run folder, without it; the same command resumes.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def play(source: list[str], settings: list[str], folder: Path) -> bool:
     """Play one test; False if that failed."""
     command = [sys.executable, "-m", "tacit", "eval", *source, *settings, "--out", str(folder)]
     if subprocess.run(command, check=False).returncode:
-        print(f"error: `{folder.name}` could not be played, and is left out", file=sys.stderr)
+        print(f"error: `{folder.name}` could not be played", file=sys.stderr)
         return False
     return True
 
@@ -111,8 +111,8 @@ def main(arguments: list[str] | None = None) -> int:
     seed = load_config(args.recipe, args.overrides).seed
     path = args.records / f"{args.keep}-s{seed}.json"
     if args.keep and path.exists():
-        print(f"error: {path} is there already: give another name", file=sys.stderr)
-        return 2
+        print(f"{path} is there already: nothing to do")
+        return 0
     train(args.recipe, args.out, args.overrides, args.until)
     if Checkpoints(args.out / "checkpoints").step("best") is None:
         print(f"error: {args.out} was not evaluated in time", file=sys.stderr)
@@ -130,10 +130,12 @@ def main(arguments: list[str] | None = None) -> int:
         own = not frozen and not any(one.startswith("team=") for one in settings)
         if play(source, [*settings, *(lines if own else [])], folder):
             folders[label] = folder
+    complete = len(folders) > len(args.test)
     if args.keep:
-        path.write_text(dump(record(args.keep, args.out, folders)) + "\n", encoding="utf-8")
-        print(f"wrote {path}")
-    return 0 if len(folders) == 1 + len(args.test) else 1
+        target = path if complete else args.out / "record.json"
+        target.write_text(dump(record(args.keep, args.out, folders)) + "\n", encoding="utf-8")
+        print(f"wrote {target}")
+    return 0 if complete else 1
 
 
 if __name__ == "__main__":

@@ -167,6 +167,9 @@ def within_table(records: Records, names: Names) -> str:
         trained = re.match("trained($|, )", evaluation) and not evaluation.endswith(VARIANTS)
         first = f"un{evaluation}" if trained else "trained"
         before = records.measured(name, first, beside=evaluation)
+        if not before and trained and evaluation != "trained":
+            first = "trained"
+            before = records.measured(name, first, beside=evaluation)
         if before and label != evaluation:
             before = before.worth
         if before and before.tasks == team.tasks:
