@@ -308,3 +308,23 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "outcomes.jsonl").write_bytes(b'{"episode": "a"}\n')
     with pytest.raises(ConfigError, match=r"outcomes.jsonl line 1 is no outcome"):
         read_recording(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "broke", "wrong"),
+    [
+        ("chat/completions", 200, {"broke": True}, True),
+        ("chat/completions", 502, {"broke": True}, False),
+        ("embeddings", 502, {"broke": True}, False),
+        ("chat/completions", 200, {}, False),
+    ],
+    ids=["by itself", "the server failed", "another call failed", "from before this was kept"],
+)
+def test_an_app_that_broke_was_wrong_unless_a_call_of_it_failed(
+    path: str, status: int, broke: dict[str, bool], wrong: bool, tmp_path: Path
+) -> None:
+    line = {"episode": "a", "task": "a", "answer": "", "grade": None, "error": "boom", **broke}
+    (tmp_path / "outcomes.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    recording = read(tmp_path, [record(0, path=path, status=status, episode="a")])
+    (episode,) = recording.episodes
+    assert (episode.grade is not None, recording.done) == (wrong, {"a"} if wrong else set())
