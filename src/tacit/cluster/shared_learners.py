@@ -14,11 +14,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ray
 import torch
-from ray.exceptions import GetTimeoutError, RayError
 from torch import Tensor
 
+from tacit.cluster.placement import import_ray
 from tacit.config import Config
 from tacit.errors import one_line
 from tacit.learn.assemble import open_assembly, updater_of
@@ -64,7 +63,8 @@ class SharedLearners:
         self, config: Config, count: int, *, cpus: float = 1.0, gpus: float = 0.0, deadline: float
     ) -> None:
         self._tree = config.model_dump(mode="json")
-        self._made = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Learner)
+        self._ray = import_ray()
+        self._made = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Learner)
         self._deadline = deadline
         self._actors = [self._start() for _ in range(count)]
         self.lost = 0
@@ -74,7 +74,7 @@ class SharedLearners:
     ) -> Iterator[BatchStats | None]:
         """Like `Updater.gradients`: what others computed is added in the order of their shares."""
         own, *others = shares(batch, 1 + len(self._actors))
-        state = ray.put(updater.policy.state())
+        state = self._ray.put(updater.policy.state())
         asked = [
             actor.gradients.remote(updater.policy.name, state, share) if share else None
             for actor, share in zip(self._actors, others, strict=True)
@@ -84,8 +84,8 @@ class SharedLearners:
             if answer is None:
                 continue
             try:
-                gradients, measured = ray.get(answer, timeout=self._deadline)
-            except (RayError, GetTimeoutError) as error:
+                gradients, measured = self._ray.get(answer, timeout=self._deadline)
+            except self._ray.exceptions.RayError as error:
                 yield from self._instead(place, error, updater, share)
                 continue
             _add(updater, gradients)
@@ -93,7 +93,7 @@ class SharedLearners:
 
     def close(self) -> None:
         for actor in self._actors:
-            ray.kill(actor)
+            self._ray.kill(actor)
 
     def _start(self) -> Any:
         actor: Any = self._made.remote()
@@ -105,7 +105,7 @@ class SharedLearners:
     ) -> Iterator[BatchStats | None]:
         """Compute a lost learner's share here, and start another for the next step."""
         began = time.perf_counter()
-        ray.kill(self._actors[place])
+        self._ray.kill(self._actors[place])
         self._actors[place] = self._start()
         yield from updater.gradients(share)
         self.lost += 1
