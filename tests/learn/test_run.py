@@ -347,16 +347,6 @@ FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
         ),
         ({"policy": {"targets": ["c_attn"]}}, r"policy\.targets: `pocket` has no linear layer"),
         ({"reward": {"cap": 1.5}}, r"reward\.cap: input should be less than 1"),
-        ({"reward": {"shape": "priced"}}, "`priced` needs `prices:` and `budget.money`"),
-        ({"budget": {"money": 0.1}}, "budget.money: only `reward.shape: priced` holds it"),
-        (
-            {
-                "reward": {"shape": "priced"},
-                "prices": "prices.yaml",
-                "budget": {"money": 0.1, "tokens": 14},
-            },
-            "`priced` charges money, so it cannot hold budget.tokens",
-        ),
         ({"reward": {"parts": {"mine": "nowhere:part"}}}, "cannot import reward part"),
         (
             {"tasks": {"split": "train", "limit": 40}},

@@ -149,7 +149,6 @@ def check_training(config: Config) -> TeamConfig:
             _check_sampling(role, agent, config.model_named(agent.model))
     tasks = config.train_tasks
     check_trainable(tasks.name, tasks.split, allow_canaried=tasks.allow_canaried)
-    _check_price(config)
     return config.team
 
 
@@ -165,21 +164,6 @@ def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:
         )
     if agent.temperature not in (None, 1.0):
         raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
-
-
-def _check_price(config: Config) -> None:
-    """Talk is priced in tokens or in money, never in both."""
-    shape, budget = config.reward.shape, config.budget
-    if shape == "multiplicative" and budget.tokens:
-        raise ConfigError(
-            "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
-        )
-    if shape == "priced" and not (config.prices and budget.money):
-        raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
-    if shape == "priced" and budget.tokens:
-        raise ConfigError("reward.shape: `priced` charges money, so it cannot hold budget.tokens")
-    if budget.money and shape != "priced":
-        raise ConfigError("budget.money: only `reward.shape: priced` holds it")
 
 
 def _silence(config: Config, team: TeamConfig) -> Silence:
