@@ -244,7 +244,8 @@ class Trainer:
         self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
             self.on_note(sentence)
-        if self.state.ends_with(numbers, self.config):
+        self.state.remember_best(numbers, config)
+        if self.state.stop_if_no_better(config.train):
             self.on_note(f"stopped: {self.state.stopped}")
         self.state.owed = False
 
