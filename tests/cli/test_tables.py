@@ -18,7 +18,7 @@ from tacit.cli.tables import (
     summary_table,
     talk_table,
 )
-from tacit.cli.terminal import EpisodeBar, columns, interval, out, percent
+from tacit.cli.terminal import EpisodeBar, episode_progress, interval, out, percent
 from tacit.config import EvaluationConfig
 from tacit.evaluation.measure import Summary, summarise
 from tacit.evaluation.statistics import Estimate, paired
@@ -202,8 +202,8 @@ def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixtur
 def test_no_text_is_taken_for_markup_or_emoji(capsys: pytest.CaptureFixture[str]) -> None:
     out.print("[red]a :jigsaw: of[/] words")
     assert capsys.readouterr().out == "[red]a :jigsaw: of[/] words\n"
-    progress = Progress(*columns())
-    EpisodeBar(progress, "[b]:jigsaw:[/]", total=1)
+    with episode_progress() as progress:
+        EpisodeBar(progress, "[b]:jigsaw:[/]", total=1)
     assert "[b]:jigsaw:[/]" in printed(progress.get_renderable())
 
 

@@ -121,12 +121,12 @@ PRICED = {"reward": {"shape": "priced"}, "prices": "prices.yaml"}
     [
         (
             {"reward": {"shape": "priced"}, "budget": {"money": 0.1}},
-            "reward.shape: `priced` needs `prices:` and `budget.money`",
+            "reward.shape: `priced` needs `prices:` and only `budget.money`",
         ),
-        (PRICED, "reward.shape: `priced` needs `prices:` and `budget.money`"),
+        (PRICED, "reward.shape: `priced` needs `prices:` and only `budget.money`"),
         (
             PRICED | {"budget": {"money": 0.1, "tokens": 14}},
-            "reward.shape: `priced` charges money; it cannot hold budget.tokens",
+            "reward.shape: `priced` needs `prices:` and only `budget.money`",
         ),
         ({"budget": {"money": 0.1}}, "budget.money: only `reward.shape: priced` holds it"),
         (

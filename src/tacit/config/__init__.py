@@ -550,10 +550,8 @@ class Config(Section):
             raise ValueError(
                 "reward.shape: `multiplicative` has no λ; leave out budget.tokens and weight_tokens"
             )
-        if shape == "priced" and not (self.prices and budget.money):
-            raise ValueError("reward.shape: `priced` needs `prices:` and `budget.money`")
-        if shape == "priced" and budget.tokens:
-            raise ValueError("reward.shape: `priced` charges money; it cannot hold budget.tokens")
+        if shape == "priced" and (budget.tokens or not (self.prices and budget.money)):
+            raise ValueError("reward.shape: `priced` needs `prices:` and only `budget.money`")
         if budget.money and shape != "priced":
             raise ValueError("budget.money: only `reward.shape: priced` holds it")
         for weight, name in (("weight_tokens", unit), ("weight_turns", "turns")):

@@ -141,13 +141,11 @@ def check_training(config: Config) -> TeamConfig:
     teams_of(config)
     _parts(config)
     gone = {cut.agent for cut in config.team.without if cut.reader is None and cut.round is None}
-    agents = config.team.agents
-    left = [role for role in policy_names(config, config.team) if role not in gone]
-    if all({*agent_names(role, agents[role].count)} <= gone for role in left):
+    trained = {role: config.team.agents[role] for role in policy_names(config, config.team)}
+    if all({*agent_names(r, a.count)} <= gone for r, a in trained.items() if r not in gone):
         raise ConfigError(ALL_LEFT_OUT)
-    for role, agent in config.team.agents.items():
-        if agent.trained:
-            _check_sampling(role, agent, config.model_named(agent.model))
+    for role, agent in trained.items():
+        _check_sampling(role, agent, config.model_named(agent.model))
     tasks = config.train_tasks
     check_trainable(tasks.name, tasks.split, allow_canaried=tasks.allow_canaried)
     return config.team

@@ -306,10 +306,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in ("tacit", "torch", "transformers", "vllm"):
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 
