@@ -97,17 +97,9 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         for one in result["proposals"]
     ]
     again = " A team with failed plays does not pass; the same command tries them again."
+    headers = ["smaller team", "tokens\n%", "reward − whole team's", "", "reward", "said", "read"]
     yield Grid(
-        [
-            "smaller team",
-            "tokens\n%",
-            "reward − whole team's",
-            "",
-            "reward",
-            "said",
-            "read",
-            *counted,
-        ],
+        headers + counted,
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="`tokens` are said and read, as a share of the whole team's. A team passed if its "
