@@ -59,14 +59,15 @@ def page(records: Records) -> str:
     parts = [
         "# Audits and a search on GSM8K\n\nUntrained teams of Qwen2.5-Coder-1.5B with a cap of 384 "
         "tokens a message, seed 0. An [audit](../audit.md) plays test problems with and without "
-        "each part; a smaller team is checked on others. A [search](../search.md) has training "
-        "problems and is checked on others. Tokens are per problem. Verdicts use intervals that "
-        "are wider than those shown, since an audit looks several times.\n"
+        "each part, and smaller teams are checked on other problems. A [search](../search.md) uses "
+        "training problems, and its winner is checked on others. Tokens are per problem. Verdicts "
+        "use wider intervals than those shown, since an audit looks several times.\n"
     ]
     for name, audit in audits.items():
         parts.append(
-            f"## {name}\n\nRight with all: {100 * audit['reward']:.1f} % of {audit['tasks']}. The "
-            f"audit took {audit['spent']:,} tokens, said and read.\n\n{_parts(audit)}"
+            f"## {name}\n\nThe whole team is right on {100 * audit['reward']:.1f} % of "
+            f"{audit['tasks']} problems. The audit took {audit['spent']:,} tokens, said and read."
+            f"\n\n{_parts(audit)}"
         )
         if audit["smaller"]:
             parts.append(_smaller(audit))
@@ -78,14 +79,14 @@ def page(records: Records) -> str:
 def _search(name: str, search: dict[str, Any], records: Records) -> str:
     spend, price = search["spend"], search["price"]
     share = 100 * spend["search"] / spend["first_pool"]
-    how = f"accuracy less {100 * price:g} points a token" if price else "accuracy"
+    how = f"accuracy minus {100 * price:g} points per token" if price else "accuracy"
     text = (
         f"## {name}\n\nTeams are ranked by {how}. The search took {spend['search']:,.0f} tokens, "
-        f"{share:.0f} % of what the first pool on all tasks would have taken. Winner: "
+        f"{share:.0f} % of what the first pool would have taken on all tasks. The winner is "
         f"{search['winner']}."
     )
     for other, test in search["check"]["winner_compared_with"].items():
-        text += f" On its check it is at {_points(test['difference'])} against {other}."
+        text += f" In its check it differs from {other} by {_points(test['difference'])} points."
     return f"{text}\n\n{_teams(search, records)}"
 
 

@@ -2,7 +2,9 @@
 
 From the run folder come its config and its course of training, from each evaluation's folder the
 outcome and the token counts of every task. No text of a task or a message is kept. A label is what
-the tables call the team; without one it is called what its folder calls it.
+the tables call the team; without one it is called what its folder calls it. For holders of
+paragraphs the benchmark's files must be there (TACIT_DATA), as they were for training: only they
+say which paragraphs a question names.
 
     tacit train experiments/hint.yaml --out runs/hint-s0
     tacit eval runs/hint-s0 "tasks={name: gsm8k, split: test}" --out runs/hint-s0/test
@@ -80,7 +82,14 @@ def _measured(label: str, folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
 
 def _named(folder: Path) -> dict[str, dict[str, bool]]:
     """Task → who holds a supporting paragraph whose title the question names."""
-    tasks = tasks_of(TaskConfig.model_validate(_json(folder / "config.json")["tasks"]))
+    settings = TaskConfig.model_validate(_json(folder / "config.json")["tasks"])
+    try:
+        tasks = tasks_of(settings)
+    except TacitError as error:
+        raise ConfigError(
+            f"`{folder}` does not say which paragraphs a question names ({error}); nothing is "
+            "lost: keep it again where its tasks can be read"
+        ) from None
     return {task.id: task.data["named"] for task in tasks if "named" in task.data}
 
 

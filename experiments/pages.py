@@ -26,8 +26,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 MAIN = re.compile(r"(?<=<!-- main -->\n).*?(?=<!-- end -->)", re.S)
 BLIND, SEEING = "split-gsm8k-blind", "split-gsm8k-seeing"
 WRONG_END = (
-    "Made with the wrong end of silence (see [limits](../results.md#limits)){but}: what is said "
-    "here of agents that may be silent is to be measured again."
+    "Measured with the wrong end of silence (see [limits](../results.md#limits)){but}. What is "
+    "said here about agents that may be silent has to be measured again."
 )
 RIGHT_END = "right-end"
 """The variant of an experiment that was made again."""
@@ -206,10 +206,10 @@ def comparisons(records: Records) -> str:
         )
     head = ("team", "against", "points [95 %]", "p", "tasks", "seeds", "generated tokens")
     return (
-        "# Comparisons\n\nOne team against another on the tasks that both have. Intervals "
-        "resample tasks and, where there are several, seeds. p is the exact McNemar test's, of "
-        f"several seeds the weakest. There are {len(rows)} comparisons, and none is corrected for "
-        "that. † was made with the wrong end of silence, ¹ has one trained seed, ² two.\n\n"
+        "# Comparisons\n\nEach row compares two teams on the tasks that both played. Intervals "
+        "resample tasks and, where there are several, seeds. p is that of the exact McNemar test, "
+        f"of several seeds the weakest. The {len(rows)} rows are not corrected for their number. † "
+        "marks teams measured with the wrong end of silence, ¹ one trained seed, ² two.\n\n"
         f"{table(head, rows)}"
     )
 

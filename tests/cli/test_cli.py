@@ -215,11 +215,11 @@ evaluation: {resamples: 100}
     for name in ("solo *", "untrained hint", "untrained critic", "debate", "self-consistency"):
         assert name in done.stdout
     assert "solo" in done.stdout.partition("Tokens per episode, by agent")[2]
-    assert "4 paired tests, p < 0.05 corrected for their number: 4 show no difference" in said
+    assert "4 paired tests (p < 0.05, corrected for their number): 4 show no difference" in said
     assert done.stdout.rstrip().endswith("there/run")
     files = {file.stem for file in (here / "there/run/episodes").iterdir()}
     assert len(files) == 7 and {"untrained hint without helpers"} < files
-    assert re.search(r"untrained hint: .*helpers helped in \d, harmed in \d", said)
+    assert re.search(r"untrained hint: .*episodes, helpers helped in \d, harmed in \d", said)
     assert not (here / "runs").exists()
 
 

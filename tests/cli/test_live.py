@@ -90,6 +90,9 @@ def test_where_nobody_looks_each_step_is_a_line(capfd: pytest.CaptureFixture[str
         "step    1  solved  25.0 %  tokens   30.0  silent % easy 80 hard 0  λ 0.125  3.5 s"
     )
     assert lines[1] == "step    2  held-out: solved 100.0 %  tokens 9.0"
+    print_step({"step": 2.0, "eval/accuracy": 0.5, "eval/reward": 0.625, "eval/tokens": 9.0})
+    line = capfd.readouterr().err
+    assert line == "step    2  held-out: solved 50.0 %  reward 0.625  tokens 9.0\n"
 
 
 def test_where_somebody_looks_it_is_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from tacit.cli.tables import (
     summary_table,
     talk_table,
 )
-from tacit.cli.terminal import EpisodeBar, columns, interval, out, percent
+from tacit.cli.terminal import EpisodeBar, episode_progress, interval, out, percent
 from tacit.config import EvaluationConfig
 from tacit.evaluation.measure import Summary, summarise
 from tacit.evaluation.statistics import Estimate, paired
@@ -95,7 +95,7 @@ def test_names_are_shown_whole_and_as_they_are(name: str) -> None:
 
 def test_every_word_of_the_table_is_explained_under_it() -> None:
     shown = " ".join(printed(summary_table([summary("t", {"easy": True})])).split())
-    for word in ("* on the frontier", "accuracy:", "per solved:", "path:", "silent:"):
+    for word in ("* On the frontier", "`accuracy`", "`per solved`", "`path`", "`silent`"):
         assert word in shown
     same = "trained: step 40, the best of those evaluated on these same tasks"
     assert same in " ".join(printed(summary_table([], f"{same}.")).split())
@@ -164,8 +164,8 @@ def test_all_tests_are_one_line_unless_asked_for() -> None:
     better, level = ([0.0] * 40, [1.0] * 40), ([1.0] * 40, [1.0] * 40)
     tests = pairs_of(b=better, c=level, d=better, e=level)
     assert in_one_line(tests) == (
-        "4 paired tests, p < 0.05 corrected for their number: b is above a; d is above a; "
-        "2 show no difference (--details: each)"
+        "4 paired tests (p < 0.05, corrected for their number): b is above a; d is above a; "
+        "2 show no difference. --details prints each."
     )
 
 
@@ -175,7 +175,7 @@ def test_tests_that_cannot_be_read_are_left_out() -> None:
 
 def test_one_test_is_not_corrected() -> None:
     (test,) = pairs_of(b=([0.0] * 40, [1.0] * 40))
-    assert in_one_line([test]) == "paired test, p < 0.05: b is above a (--details: each)"
+    assert in_one_line([test]) == "1 paired test (p < 0.05): b is above a. --details prints each."
 
 
 def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixtur
         print_result(json.loads(json.dumps(result)), Path("runs/[x]"), details=details)
         shown[details] = " ".join(capsys.readouterr().out.split())
     assert "best of those evaluated on these same tasks" in shown[False]
-    assert "trained is above [solo] (--details: each)" in shown[False]
+    assert "trained is above [solo]. --details prints each." in shown[False]
     assert "McNemar" not in shown[False] and "McNemar p < 0.001" in shown[True]
     assert "trained and debate have no graded task in common." in shown[True]
     assert "debate" not in shown[False]
@@ -202,8 +202,8 @@ def test_a_result_is_printed_from_its_summary_alone(capsys: pytest.CaptureFixtur
 def test_no_text_is_taken_for_markup_or_emoji(capsys: pytest.CaptureFixture[str]) -> None:
     out.print("[red]a :jigsaw: of[/] words")
     assert capsys.readouterr().out == "[red]a :jigsaw: of[/] words\n"
-    progress = Progress(*columns())
-    EpisodeBar(progress, "[b]:jigsaw:[/]", total=1)
+    with episode_progress() as progress:
+        EpisodeBar(progress, "[b]:jigsaw:[/]", total=1)
     assert "[b]:jigsaw:[/]" in printed(progress.get_renderable())
 
 
@@ -272,7 +272,7 @@ def test_a_reward_has_a_column_by_its_name_only_where_some_team_has_one() -> Non
         talk=replace(talk(silent=quiet), rewards={"silent": also}),
     )  # fmt: skip
     shown = printed(summary_table([plain, told]))
-    assert "F1: mean reward" in shown and "58.4 [50.0, 65.0]" in shown
+    assert "`F1` is the mean reward" in shown and "58.4 [50.0, 65.0]" in shown
     assert shown.count("100.0 [20.7, 100.0]") == 3, "right or wrong: the reward is the accuracy"
     lines = printed(talk_table([told]))
     assert "F1 %, and as it" in lines and "55.0  +3.4 [-1.0, +8.0]" in lines

@@ -113,6 +113,40 @@ def test_values_outside_their_range_are_refused(section: str, key: str, value: f
     assert message.endswith(f"got {value!r}")
 
 
+PRICED = {"reward": {"shape": "priced"}, "prices": "prices.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (
+            {"reward": {"shape": "priced"}, "budget": {"money": 0.1}},
+            "reward.shape: `priced` needs `prices:` and only `budget.money`",
+        ),
+        (PRICED, "reward.shape: `priced` needs `prices:` and only `budget.money`"),
+        (
+            PRICED | {"budget": {"money": 0.1, "tokens": 14}},
+            "reward.shape: `priced` needs `prices:` and only `budget.money`",
+        ),
+        ({"budget": {"money": 0.1}}, "budget.money: only `reward.shape: priced` holds it"),
+        (
+            {"reward": {"shape": "multiplicative"}, "budget": {"tokens": 14}},
+            "reward.shape: `multiplicative` has no λ; leave out budget.tokens and weight_tokens",
+        ),
+        (
+            {"budget": {"weight_tokens": 0.3, "turns": 2}},
+            "budget.weight_tokens: a price needs its unit; set budget.tokens",
+        ),
+        (
+            {"budget": {"control": "fixed", "weight_turns": 0.3, "tokens": 14}},
+            "budget.weight_turns: a price needs its unit; set budget.turns",
+        ),
+    ],
+)
+def test_a_price_that_nothing_could_hold_is_refused(tree: dict[str, Any], message: str) -> None:
+    assert complaint(tree) == message
+
+
 def test_all_complaints_come_at_once() -> None:
     message = complaint({"sed": 1, "evaluation": {"samples": 0}})
     assert "`sed` is not a setting: did you mean `seed`?" in message

@@ -66,6 +66,12 @@ def test_money_has_the_weight_of_the_tokens_that_it_replaces() -> None:
     assert open_duals(settings)["money"].value == 0.1
 
 
+def test_a_resumed_run_keeps_the_fixed_price_that_it_was_saved_with() -> None:
+    """As one that was begun when fixed prices did not charge money."""
+    settings = BudgetConfig(control="fixed", money=6e-4, weight_tokens=0.1)
+    assert step_dual("money", Dual(value=0.0), 1e-3, settings).value == 0.0
+
+
 def test_a_ceiling_held_in_vain_is_reported() -> None:
     settings = BudgetConfig(tokens=100, rate=1.0)
     dual, said = open_duals(settings)["tokens"], []

@@ -11,6 +11,8 @@ from experiments.keep import columns, main
 from experiments.records import Records
 from experiments.tables import training_table
 from tacit import Call, ChatMessage, ConfigError, Episode, Grade, Usage
+from tacit.config.file import parse_config
+from tacit.run.folder import RunFolder
 from tacit.types import Stop
 from tests.helpers.training_runs import tree
 
@@ -115,3 +117,18 @@ def test_a_run_without_an_evaluation_is_refused(
     (tmp_path / "config.json").write_text('{"seed": 0, "models": {}}')
     assert main(["tiny", str(tmp_path), "--out", str(tmp_path)]) == 2
     assert "has no episodes" in capsys.readouterr().err
+
+
+def test_without_the_files_that_only_tell_what_a_question_names_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TACIT_DATA", raising=False)
+    tasks = {"name": "split_hotpotqa", "split": "test"}
+    run = RunFolder.open(tmp_path / "run", parse_config(tree(tasks=tasks)))
+    one = episode("split_hotpotqa/test/1", True, call("holder 1", "hinter", "so", 3))
+    run.append_episode("holders", replace(one, needed={"holder 1": True, "holder 2": False}))
+    run.write_json("evals/holders.json", {"leaks": None})
+    assert main(["tiny", str(run.path), "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "TACIT_DATA" in told and "nothing is lost: keep it again where its tasks" in told
+    assert not list(tmp_path.glob("*.json"))

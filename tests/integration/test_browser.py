@@ -395,6 +395,22 @@ def test_how_the_run_was_started_can_be_read(tab: Tab, report: Path) -> None:
     assert "[object" not in page.locator("body").inner_text()
 
 
+@pytest.mark.parametrize(
+    ("seed", "table"), [(0, ["They do not."]), (1, ["setting\ta\tb", "seed\t0\t1"])]
+)
+def test_where_the_settings_of_runs_differ_is_a_table_and_else_a_sentence(
+    tab: Tab, tmp_path: Path, seed: int, table: list[str]
+) -> None:
+    for name, own in (("a", 0), ("b", seed)):
+        write(tmp_path / name, "config.json", tree(seed=own))
+        write(tmp_path / name, "evals/eval-000000.json", {"accuracy": {"mean": 0.5}})
+    page = tab.open(write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html"))
+    panel = page.locator("#details .panel", has_text="Where the settings differ")
+    lines = [line.strip(" \r") for line in panel.inner_text().splitlines() if line.strip()]
+    assert lines == ["Where the settings differ", *table]
+    assert tab.errors == []
+
+
 def test_it_prints_to_paper(tab: Tab, report: Path) -> None:
     page = tab.open(report)
     page.wait_for_selector(".said")

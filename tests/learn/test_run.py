@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -347,16 +347,6 @@ FAR = {"far": {"engine": "api", "model": "x", "base_url": "http://localhost:1"}}
         ),
         ({"policy": {"targets": ["c_attn"]}}, r"policy\.targets: `pocket` has no linear layer"),
         ({"reward": {"cap": 1.5}}, r"reward\.cap: input should be less than 1"),
-        ({"reward": {"shape": "priced"}}, "`priced` needs `prices:` and `budget.money`"),
-        ({"budget": {"money": 0.1}}, "budget.money: only `reward.shape: priced` holds it"),
-        (
-            {
-                "reward": {"shape": "priced"},
-                "prices": "prices.yaml",
-                "budget": {"money": 0.1, "tokens": 14},
-            },
-            "`priced` charges money, so it cannot hold budget.tokens",
-        ),
         ({"reward": {"parts": {"mine": "nowhere:part"}}}, "cannot import reward part"),
         (
             {"tasks": {"split": "train", "limit": 40}},
@@ -414,6 +404,17 @@ async def test_a_model_that_the_doctor_fails_is_not_trained(
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         await run_training(parse_config(whole), tmp_path / "run")
     assert "fix: " in str(caught.value) and not (tmp_path / "run").exists()
+
+
+async def test_cuts_by_round_may_not_leave_out_every_trained_agent(tmp_path: Path) -> None:
+    """Which rounds an agent speaks in is only known once the team has played."""
+    for round, refused in ((0, True), (1, False)):
+        cut = {"without": [{"agent": "hinter", "round": round}]}
+        config = parse_config(tree(team=cut, train={"steps": 1, "evaluate_every": 0}))
+        told = pytest.raises(ConfigError, match=r"team\.without leaves out every trained agent")
+        with told if refused else nullcontext():
+            await run_training(config, tmp_path / str(round))
+        assert (tmp_path / str(round) / "checkpoints").exists() is not refused
 
 
 async def test_whoever_learns_to_answer_may_learn_to_be_brief(tmp_path: Path) -> None:

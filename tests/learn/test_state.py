@@ -15,9 +15,9 @@ SECOND = SEEN | {"eval/accuracy": 0.20, "eval/reward": 0.45}
 def test_a_run_goes_on_to_choose_by_what_it_has_chosen_by(older: bool, best: int) -> None:
     """A run from before rewards were ranked has exact matches to compare with."""
     state, config = State(step=1), tiny_config()
-    state.ends_with(FIRST, config)
+    state.remember_best(FIRST, config)
     if older:
         state.best = {"step": 1, "rank": [True, 0.30, -100.0], "turns": 1.0}
     state.step = 2
-    state.ends_with(SECOND, config)
+    state.remember_best(SECOND, config)
     assert state.best is not None and state.best["step"] == best

@@ -116,6 +116,18 @@ def test_the_text_report_says_the_same_without_a_browser(tmp_path: Path, run: Pa
     assert not (run / "report.html").exists()
 
 
+def test_the_text_report_has_rows_for_rewards_and_for_the_price_of_money(
+    tmp_path: Path, run: Path
+) -> None:
+    first = {"step": 1, "eval/accuracy": 0.5, "eval/reward": 0.25, "lambda/money": 0.1}
+    second = {"step": 2, "eval/accuracy": 0.5, "eval/reward": 0.75, "lambda/money": 0.3}
+    write(run, "metrics.jsonl", "".join(f"{json.dumps(one)}\n" for one in (first, second)).encode())
+    done = tacit_(tmp_path, "report", "run", "--text")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"reward, held-out\s+▁█\s+0\.25 → 0\.75", done.stdout)
+    assert re.search(r"λ of money\s+▁█\s+0\.1 → 0\.3", done.stdout)
+
+
 def test_the_text_report_takes_any_folder(tmp_path: Path) -> None:
     old_run(tmp_path / "old")
     hostile_run(tmp_path / "bad")

@@ -365,3 +365,21 @@ def test_a_folder_of_an_older_version_opens_without_the_settings_that_are_gone(
     assert team is not None and team.topology == "tacit.external:app"
     with pytest.raises(ConfigError, match=r"`train\.overlap` is not a setting"):
         parse_config({"train": {"overlap": True}})
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        ("/bin/tacit", "tacit eval 'my run'"),
+        ("/lib/tacit/__main__.py", "tacit eval 'my run'"),
+        ("/lib/pytest/__main__.py", "pytest eval 'my run'"),
+        ("/mine/train_all.py", "train_all.py eval 'my run'"),
+    ],
+)
+def test_a_start_is_logged_with_the_program_that_it_was(
+    program: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [program, "eval", "my run"])
+    RunFolder(tmp_path).log_start()
+    (line,) = read_lines(tmp_path / "started.jsonl")
+    assert json.loads(line)["command"] == command

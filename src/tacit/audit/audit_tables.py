@@ -15,10 +15,10 @@ TRAFFIC = TypeAdapter(Traffic)
 EXCERPT = 300
 """Characters of a message that are shown."""
 LEGEND = (
-    "worth: points of reward with it minus without it, with its interval. helped, harmed: plays "
-    "that were right only with it, only without it. costs: tokens that an episode says and reads "
-    "more with it. tasks: played both ways. helps, harms: by an interval that is widened for the "
-    "number of looks."
+    "`worth` is the reward with the part minus that without it, in points. `helped` and `harmed` "
+    "count plays that were right only with it and only without it. `costs` are tokens that it adds "
+    "to an episode. `tasks` were played both ways. The verdict goes by an interval that is widened "
+    "for the number of looks."
 )
 
 
@@ -53,7 +53,7 @@ def worth_table(result: Mapping[str, Any]) -> Grid:
     return Grid(
         headers + ([str(money)] if money else []),
         rows,
-        title=f"What each part is worth; reward with all {100 * reward:.1f}"
+        title=f"What each part is worth; the whole team's reward is {100 * reward:.1f}"
         if reward is not None
         else "What each part is worth",
         legend=LEGEND,
@@ -75,14 +75,14 @@ def messages_text(messages: list[dict[str, Any]]) -> Iterator[Text]:
 
 
 def spent_line(result: Mapping[str, Any]) -> str:
-    line = f"\n{result['ended']}; {result['spent']:,} tokens"
+    line = f"\n{result['ended']}; the audit took {result['spent']:,} tokens"
     if result["equal"] > result["spent"]:
         line += f" ({result['equal']:,} if every part had played as many tasks as the longest)"
     line += f"; {result['failed']} plays failed" if result["failed"] else ""
     models = (result.get("spend") or {}).get("models", ())
     asked = sum(one["usage"]["prompt"] + one["usage"]["generated"] for one in models)
     if asked > result["spent"]:
-        line += f"; {asked:,} paid for in this folder, with plays that were broken off or made anew"
+        line += f"; {asked:,} paid for in this folder, with plays that were broken off or repeated"
     return line
 
 
@@ -96,27 +96,19 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         + [f"{one[name]:.0f}" for name in ("generated", "read", *counted)]
         for one in result["proposals"]
     ]
-    again = " failed: plays without a grade, with which none passes; the same command tries again."
+    again = " A team with failed plays does not pass; the same command tries them again."
+    headers = ["smaller team", "tokens\n%", "reward − whole team's", "", "reward", "said", "read"]
     yield Grid(
-        [
-            "smaller team",
-            "tokens\n%",
-            "reward − whole team's",
-            "",
-            "reward",
-            "said",
-            "read",
-            *counted,
-        ],
+        headers + counted,
         rows,
         title="Smaller teams on tasks that the audit did not use",
-        legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
-        "number of proposals and looks, lies above −1 point." + again * failed,
+        legend="`tokens` are said and read, as a share of the whole team's. A team passed if its "
+        f"interval, widened for all proposals and looks, is above −1 point.{again * failed}",
     )
     if result["chosen"]:
         yield Text(f"\n{result['chosen']}: written to {result['config']}")
         if command := result["weights"]:
-            yield Text(f"a config holds no weights; with those that were checked: {command}")
+            yield Text(f"a config holds no weights; to play with the checked ones: {command}")
     elif any(one["passed"] for one in result["proposals"]):
         yield Text("\nwhat passed takes no fewer tokens than the whole team: nothing is written")
     else:

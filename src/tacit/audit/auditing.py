@@ -122,7 +122,7 @@ class Audit:
             going = self._going(sizes) | self._found()
             if going:
                 tasks = max(sizes.values(), default=0)
-                self.say(f"after {tasks} tasks {len(going)} of {len(self.targets)} parts go on")
+                self.say(f"after {tasks} tasks, {len(going)} of {len(self.targets)} parts are open")
         rest = unsettled(self.worth, self.strict, self.settings.margin)
         self.ended = "all tasks are played" if rest else "the order is settled"
 

@@ -235,7 +235,7 @@ def prune(
     run: Annotated[Path, typer.Argument(help="The folder of an audit.")],
     tasks: Annotated[int, typer.Option(min=1, help="The most tasks to check with.")] = 512,
     rivals: Annotated[
-        bool, typer.Option("--rivals", help="Also what AgentPrune and AgentDropout would cut.")
+        bool, typer.Option("--rivals", help="Also check AgentPrune's and AgentDropout's cuts.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -295,7 +295,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     name: Annotated[str | None, typer.Option(help="Model id; default the config's name.")] = None,
-    actor_url: Annotated[str | None, typer.Option(help="Help the Actor at this URL.")] = None,
+    actor_url: Annotated[str | None, typer.Option(help="URL of the Actor to help.")] = None,
     actor_model: Annotated[str | None, typer.Option(help="Model id to ask that URL for.")] = None,
     actor_key_env: Annotated[
         str, typer.Option(help="Environment variable with the Actor's key.")

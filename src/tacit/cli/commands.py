@@ -50,8 +50,7 @@ async def open_rosters(
     """The teams ready to play, the config's own with trained weights if given; and the grader."""
     if trained is None:
         async with open_engines(config, teams, account) as engines:
-            rosters = {name: seat(team, engines) for name, team in teams.items()}
-            yield rosters, grader_of(config, engines)
+            yield {n: seat(team, engines) for n, team in teams.items()}, grader_of(config, engines)
         return
     from tacit.learn.weights import open_trained
 

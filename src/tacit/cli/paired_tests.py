@@ -86,6 +86,6 @@ def in_one_line(tests: Sequence[Compared]) -> str:
     found = [f"{name} is {side} {', '.join(others)}" for (name, side), others in sure.items()]
     rest = sum(not one.sure for one in tests)
     found += [f"{rest} show{'s' if rest == 1 else ''} no difference"] if rest else []
-    several = f"{len(tests)} paired tests, p < 0.05 corrected for their number"
-    count = several if len(tests) > 1 else "paired test, p < 0.05"
-    return f"{count}: {'; '.join(found)} (--details: each)"
+    several = f"{len(tests)} paired tests (p < 0.05, corrected for their number)"
+    count = several if len(tests) > 1 else "1 paired test (p < 0.05)"
+    return f"{count}: {'; '.join(found)}. --details prints each."

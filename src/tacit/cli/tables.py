@@ -17,10 +17,10 @@ from tacit.team.prompts import INTRODUCTIONS
 
 SUMMARY = TypeAdapter(Summary)
 LEGEND = (
-    "* on the frontier: no other team is both more accurate and cheaper. accuracy: tasks solved, "
-    "with its interval. said, read: tokens per episode. per solved: tokens said for each solved "
-    "task. path: tokens said one after another, the rest being said at the same time. silent: of "
-    "the calls that could have been silent."
+    "* On the frontier: no other team is both more accurate and cheaper. `accuracy` is the share "
+    "of tasks solved; `said` and `read` are tokens per episode, `per solved` is tokens said for "
+    "each solved task. Of messages said at the same time, `path` counts only the longest. `silent` "
+    "is a share of the calls that could have been silent; – means that none could."
 )
 
 
@@ -51,8 +51,8 @@ def summary_table(summaries: Sequence[Summary], checkpoint: str = "") -> Grid:
     counted = frontier(summaries, read=True)
     unlike = {*counted} != {*best}
     more = f" With tokens read, the frontier is {', '.join(counted)}." if unlike else ""
-    more += f" {named}: mean reward, also of answers that are partly right." if named else ""
-    more += " money: per task." if priced else ""
+    more += f" `{named}` is the mean reward; partly right answers count in part." if named else ""
+    more += " `money` is per task." if priced else ""
     chosen = f" {checkpoint}" if checkpoint else ""
     headers += ["money"] if priced else []
     return Grid(headers, rows, legend=f"{LEGEND}{more}{chosen}")
@@ -93,14 +93,13 @@ def agents_table(summaries: Sequence[Summary]) -> Grid:
                 ]
             )
     told = ["tools", "told"] if tools else []
-    called = " tools: calls of them; told: the part of read that they said." if tools else ""
+    called = " `tools` counts calls, `told` is the part of `read` from tools." if tools else ""
     return Grid(
         ["agent", "model", "calls", "said", "read", "cached", *told, "silent %"],
         rows,
         names=2,
         title="Tokens per episode, by agent",
-        legend=f"cached: the part of read that was computed before.{called} "
-        "silent: as above; – must speak.",
+        legend=f"`cached` is the part of `read` that was computed before.{called}",
     )
 
 
@@ -113,11 +112,11 @@ PLAYS = {
     "reworded": "reworded",
 }
 """Names of the plays in a talk."""
-TALK = ["played", "accuracy\n%", "as it is, above it\n[interval]", "messages", "said", "read"]
+TALK = ["played", "accuracy\n%", "as it is minus this\n[interval]", "messages", "said", "read"]
 OTHERWISE = "What talk is worth: the same tasks played otherwise"
 TALK_LEGEND = (
-    "messages: of those who may be silent. random gate: speaks as often as the team, but by "
-    "chance. trained, alone: the trained weights give the answer, without help."
+    "`messages` are those of agents that may be silent. The random gate speaks as often as the "
+    "team, but by chance. In `trained, alone` the trained weights answer without help."
 )
 
 
@@ -134,7 +133,7 @@ def talk_table(summaries: Sequence[Summary]) -> Grid | None:
                 row += ["  ".join(filter(None, _scored(rewards.get(name, play))))] if named else []
                 row += [f"{play.messages:.2f}", f"{play.generated:.1f}", f"{play.read:.0f}"]
                 rows.append(row)
-    headers = [*TALK[:3], *([f"{named} %, and as it\nis, above it"] if named else []), *TALK[3:]]
+    headers = [*TALK[:3], *([f"{named} %, and as it\nis minus this"] if named else []), *TALK[3:]]
     return Grid(headers, rows, title=OTHERWISE, legend=TALK_LEGEND) if rows else None
 
 
@@ -178,9 +177,8 @@ def detail_lines(summaries: Sequence[Summary]) -> Iterator[str]:
 
 def _effects(changed: HelperEffects) -> str:
     return (
-        f"helpers helped in {changed.helped}, harmed in {changed.harmed}, spoke without a "
-        f"difference in {changed.same}, said nothing in {changed.silent} of "
-        f"{changed.episodes} episodes"
+        f"of {changed.episodes} episodes, helpers helped in {changed.helped}, harmed in "
+        f"{changed.harmed}, changed nothing in {changed.same} and were silent in {changed.silent}"
     )
 
 
@@ -194,12 +192,12 @@ def _talk(talk: Talk, reward: str) -> Iterator[str]:
         names = ("messages", "generated", "total")
         messages, said, total = (percent(talk.share_of_speaking.get(name)) for name in names)
         yield (
-            f"against made to speak, {messages} % of the messages, {said} % of the tokens said, "
-            f"{total} % of those said and read"
+            f"compared with `made to speak`, {messages} % of the messages, {said} % of the tokens "
+            f"said, {total} % of those said and read"
         )
     if talk.kept is not None or talk.kept_reward is not None:
         more = f" ({percent(talk.kept_reward)} % in {reward})" if reward else ""
-        yield f"reworded, {percent(talk.kept)} % of the gain over silence is left{more}"
+        yield f"when reworded, {percent(talk.kept)} % of the gain over silence is left{more}"
 
 
 def _auc(choice: Choosing) -> str:
@@ -258,11 +256,11 @@ def _checkpoint(result: Mapping[str, Any]) -> str:
     """Which weights `trained` has, and how they were chosen."""
     if (step := result.get("best_step")) is not None:
         return (
-            f"trained: step {step}, the best of those evaluated on these same tasks, "
+            f"`trained` is step {step}, the best of those evaluated on these same tasks, "
             "which flatters it a little."
         )
     step = result.get("checkpoint")
-    return "" if step is None else f"trained: the weights of step {step}."
+    return "" if step is None else f"`trained` has the weights of step {step}."
 
 
 def show_result(result: Mapping[str, Any], run: RunFolder, *, as_json: bool, details: bool) -> None:

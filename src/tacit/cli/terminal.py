@@ -14,7 +14,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -89,19 +88,17 @@ class EpisodeBar:
         self._progress.remove_task(self._task)
 
 
-def columns() -> list[ProgressColumn]:
-    return [
+@contextmanager
+def episode_progress() -> Iterator[Progress]:
+    with Progress(
         TextColumn("{task.description:<18}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[numbers]}", markup=False),
         TimeRemainingColumn(),
-    ]
-
-
-@contextmanager
-def episode_progress() -> Iterator[Progress]:
-    with Progress(*columns(), console=err, transient=not err.is_terminal) as progress:
+        console=err,
+        transient=not err.is_terminal,
+    ) as progress:
         yield progress
 
 

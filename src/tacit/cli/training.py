@@ -161,5 +161,5 @@ def _introduce(assembly: Assembly) -> None:
     err.print(
         f"training {assembly.team.topology}: {len(assembly.train_tasks)} tasks{leaks}, "
         f"{assembly.config.train.steps} steps of {assembly.config.train.tasks_per_step} × "
-        f"{assembly.config.train.group} episodes; weights that learn: {weights}"
+        f"{assembly.config.train.group} episodes; trained weights: {weights}"
     )

@@ -122,7 +122,7 @@ class Pool:
         return self._rosters[id(roster)][1]
 
     def _assign_soon(self) -> None:
-        """Deal once for all that happens in this turn of the event loop."""
+        """Assign episodes once for all that happens in this turn of the event loop."""
         if not self._assigning:
             self._assigning = True
             asyncio.get_running_loop().call_soon(self._assign)

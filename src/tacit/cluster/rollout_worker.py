@@ -162,14 +162,14 @@ async def open_from_config(
     check_versions(versions)
     assert config.team is not None
     teams = (config.team, *config.teams.values())
-    async with open_assembly(config, config.team, account=account) as made:
-        for model in made.frozen.values():
+    async with open_assembly(config, config.team, account=account) as assembly:
+        for model in assembly.frozen.values():
             check_chat(chat_of(model), system=any(one.prompts != "role_last" for one in teams))
-        trained = {engine.policy: engine for engine in made.trained_engines}
-        engines: dict[str, Engine] = {model_key(name): one for name, one in made.engines.items()}
-        engines |= {policy_key(name): engine for name, engine in trained.items()}
-        grader = grader_of(config, made.engines)
-        yield Opened(engines=engines, policies=made.policies, trained=trained, grader=grader)
+        trained = {engine.policy: engine for engine in assembly.trained_engines}
+        frozen: dict[str, Engine] = {model_key(n): one for n, one in assembly.engines.items()}
+        engines = frozen | {policy_key(name): engine for name, engine in trained.items()}
+        grader = grader_of(config, assembly.engines)
+        yield Opened(engines=engines, policies=assembly.policies, trained=trained, grader=grader)
 
 
 def installed() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""SharedLearners that share the gradients of a step: data parallel, through Ray's object store.
+"""Learners that share the gradients of a step: data parallel, through Ray's object store.
 
 Each holds a copy of what is trained. For a step it gets the present weights and some of the
 microbatches, and returns the sum of their gradients; the head, which computes a share of its own,
@@ -30,15 +30,15 @@ State = dict[str, Tensor]
 
 
 class Learner:
-    """One process with a copy of the policies; to be made a Ray actor."""
+    """One process with a copy of the policies; runs as a Ray actor."""
 
     def open(self, tree: dict[str, Any]) -> None:
         config = Config.model_validate(tree)
         assert config.team is not None
         self._open = open_assembly(config, config.team)
         self._loop = asyncio.new_event_loop()
-        made = self._loop.run_until_complete(self._open.__aenter__())
-        self._updaters = {name: updater_of(made, name) for name in made.policies}
+        assembly = self._loop.run_until_complete(self._open.__aenter__())
+        self._updaters = {name: updater_of(assembly, name) for name in assembly.policies}
 
     def pid(self) -> int:
         return os.getpid()
@@ -64,7 +64,7 @@ class SharedLearners:
     ) -> None:
         self._tree = config.model_dump(mode="json")
         self._ray = import_ray()
-        self._made = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Learner)
+        self._actor_class = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Learner)
         self._deadline = deadline
         self._actors = [self._start() for _ in range(count)]
         self.lost = 0
@@ -96,7 +96,7 @@ class SharedLearners:
             self._ray.kill(actor)
 
     def _start(self) -> Any:
-        actor: Any = self._made.remote()
+        actor: Any = self._actor_class.remote()
         actor.open.remote(self._tree)  # calls are answered in order, so nobody waits for it here
         return actor
 

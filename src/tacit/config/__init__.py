@@ -542,6 +542,24 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _talk_has_one_price(self) -> "Config":
+        """Talk is priced in tokens or in money, never in both, and in units of a budget."""
+        shape, budget = self.reward.shape, self.budget
+        unit = "money" if shape == "priced" else "tokens"
+        if shape == "multiplicative" and (budget.tokens or budget.weight_tokens):
+            raise ValueError(
+                "reward.shape: `multiplicative` has no λ; leave out budget.tokens and weight_tokens"
+            )
+        if shape == "priced" and (budget.tokens or not (self.prices and budget.money)):
+            raise ValueError("reward.shape: `priced` needs `prices:` and only `budget.money`")
+        if budget.money and shape != "priced":
+            raise ValueError("budget.money: only `reward.shape: priced` holds it")
+        for weight, name in (("weight_tokens", unit), ("weight_turns", "turns")):
+            if getattr(budget, weight) and budget.limit(name) is None:
+                raise ValueError(f"budget.{weight}: a price needs its unit; set budget.{name}")
+        return self
+
+    @model_validator(mode="after")
     def _older_messages_are_corrected(self) -> "Config":
         if self.cluster.staleness and self.loss.mismatch_cap is None:
             raise ValueError(

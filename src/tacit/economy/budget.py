@@ -78,9 +78,9 @@ def step_dual(
         raise ValueError(f"the expected cost in {name} is {cost}, its budget {budget}")
     if warming:
         return Dual(warming=True)
-    if config.control == "fixed":
-        return Dual(value=start)
     before = start if dual.warming else dual.value
+    if config.control == "fixed":
+        return Dual(value=before)
     value = min(max(before + config.rate * (cost / budget - 1.0), 0.0), config.ceiling)
     in_vain = value == config.ceiling and cost > budget
     return Dual(value=value, at_ceiling=dual.at_ceiling + 1 if in_vain else 0)

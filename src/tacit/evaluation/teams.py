@@ -20,8 +20,8 @@ Listen = Callable[[str, int], Callable[[Episode], None]]
 """Given a team's name and number of episodes, returns what to call with each episode."""
 NOT_PLAYED = {
     "speaking": "needs weights that are still loaded",
-    "alone": "needs trained weights, of the model of the one agent that answers",
-    "reworded": "evaluation.reworded=true plays it, if an agent is frozen",
+    "alone": "it needs trained weights of the answering agent's model",
+    "reworded": "set evaluation.reworded=true; it needs a frozen agent",
 }
 """Default reasons why a play of the tasks is missing."""
 

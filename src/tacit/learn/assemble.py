@@ -1,6 +1,6 @@
 """Assembles a training run: the team, its models and policies, tasks and updaters."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -38,6 +38,10 @@ CLUSTER = "tacit.cluster.open_cluster:open_cluster"
 NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
     "and the choice to speak is not trained"
+)
+ALL_LEFT_OUT = (
+    "team.without leaves out every trained agent, so nothing can be learned: keep one of them, or "
+    "set `trained` on another role"
 )
 
 
@@ -137,20 +141,20 @@ def check_training(config: Config) -> TeamConfig:
     teams_of(config)
     _parts(config)
     gone = {cut.agent for cut in config.team.without if cut.reader is None and cut.round is None}
-    agents = config.team.agents
-    left = [role for role in policy_names(config, config.team) if role not in gone]
-    if all({*agent_names(role, agents[role].count)} <= gone for role in left):
-        raise ConfigError(
-            "team.without leaves out every trained agent, so nothing can be learned: keep one of "
-            "them, or set `trained` on another role"
-        )
-    for role, agent in config.team.agents.items():
-        if agent.trained:
-            _check_sampling(role, agent, config.model_named(agent.model))
+    trained = {role: config.team.agents[role] for role in policy_names(config, config.team)}
+    if all({*agent_names(r, a.count)} <= gone for r, a in trained.items() if r not in gone):
+        raise ConfigError(ALL_LEFT_OUT)
+    for role, agent in trained.items():
+        _check_sampling(role, agent, config.model_named(agent.model))
     tasks = config.train_tasks
     check_trainable(tasks.name, tasks.split, allow_canaried=tasks.allow_canaried)
-    _check_price(config)
     return config.team
+
+
+def check_asked(team: TeamConfig, episodes: Iterable[Episode]) -> None:
+    """Refuse cuts by round that leave out every trained agent, seen in the first evaluation."""
+    if team.without and not any(call.policy for one in episodes for call in one.calls):
+        raise ConfigError(ALL_LEFT_OUT)
 
 
 def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:
@@ -165,21 +169,6 @@ def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:
         )
     if agent.temperature not in (None, 1.0):
         raise ConfigError(f"team.agents.{role}.temperature: a trained agent samples at 1")
-
-
-def _check_price(config: Config) -> None:
-    """Talk is priced in tokens or in money, never in both."""
-    shape, budget = config.reward.shape, config.budget
-    if shape == "multiplicative" and budget.tokens:
-        raise ConfigError(
-            "reward.shape: `multiplicative` has no λ, so it cannot hold budget.tokens"
-        )
-    if shape == "priced" and not (config.prices and budget.money):
-        raise ConfigError("reward.shape: `priced` needs `prices:` and `budget.money`")
-    if shape == "priced" and budget.tokens:
-        raise ConfigError("reward.shape: `priced` charges money, so it cannot hold budget.tokens")
-    if budget.money and shape != "priced":
-        raise ConfigError("budget.money: only `reward.shape: priced` holds it")
 
 
 def _silence(config: Config, team: TeamConfig) -> Silence:

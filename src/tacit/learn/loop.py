@@ -17,7 +17,7 @@ from tacit.economy.budget import open_duals
 from tacit.economy.group import Group
 from tacit.errors import SpendCap
 from tacit.evaluation.measure import evaluate_team, summarise
-from tacit.learn.assemble import NEVER_CHARGED, Assembly
+from tacit.learn.assemble import NEVER_CHARGED, Assembly, check_asked
 from tacit.learn.checkpoint import Checkpoints, reading
 from tacit.learn.credit import Batch, Credit
 from tacit.learn.journal import REPLAYED, Journal, Meter
@@ -231,6 +231,8 @@ class Trainer:
         summary = summarise(
             name, episodes, self.assembly.test_tasks, config.evaluation, prices_of(config)
         )
+        if not step:
+            check_asked(self.assembly.team, episodes)
         self.run.write_json(f"evals/{name}.json", summary.to_json())
         turns = [episode.turns for episode in episodes if episode.grade]
         numbers = {
@@ -244,7 +246,8 @@ class Trainer:
         self.journal.line(step, numbers, times)
         for sentence in notes_before_training(episodes) if not step else ():
             self.on_note(sentence)
-        if self.state.ends_with(numbers, self.config):
+        self.state.remember_best(numbers, config)
+        if self.state.stop_if_no_better(config.train):
             self.on_note(f"stopped: {self.state.stopped}")
         self.state.owed = False
 

@@ -78,8 +78,8 @@ class State:
         if empty >= train.empty_share:
             self.stopped = EMPTY
 
-    def ends_with(self, numbers: Mapping[str, float], config: Config) -> bool:
-        """Remember an evaluation if it is the best; True if `train.patience` ends the run.
+    def remember_best(self, numbers: Mapping[str, float], config: Config) -> None:
+        """Remember an evaluation if it is the best, otherwise count it as worse.
 
         Ranked by being within the budgets, then by accuracy or F1, then by fewer tokens.
         """
@@ -91,11 +91,13 @@ class State:
             self.best = {"step": self.step, "rank": rank, "turns": turns}
             self.best |= {} if older else {"by": "reward"}
             self.worse = 0
-            return False
-        self.worse += 1
-        patience = config.train.patience
-        if ended := 0 < patience <= self.worse:
-            self.stopped = f"{NO_BETTER} {patience}"
+        else:
+            self.worse += 1
+
+    def stop_if_no_better(self, train: TrainConfig) -> bool:
+        """Stop once `train.patience` evaluations in a row were no better; True if so."""
+        if ended := 0 < train.patience <= self.worse:
+            self.stopped = f"{NO_BETTER} {train.patience}"
         return ended
 
     def reconsider(self, config: Config) -> None:

@@ -114,20 +114,20 @@ async def _training(
     left = train.steps - done
     if not left:
         raise ConfigError(f"`{folder}` is done after step {done}: give more train.steps")
-    async with open_training(_smaller(config), spending.account(note)) as made:
-        _listen(made.grader, judged)
+    async with open_training(_smaller(config), spending.account(note)) as assembly:
+        _listen(assembly.grader, judged)
         with tempfile.TemporaryDirectory() as empty:
-            trainer = Trainer(made, RunFolder(empty), cap=spending.cap())
+            trainer = Trainer(assembly, RunFolder(empty), cap=spending.cap())
             if weights:
-                await weights.put_into(made, version=done)
+                await weights.put_into(assembly, version=done)
             began = time.perf_counter()
             probe = await trainer.probe() if last is None else []
             probed = time.perf_counter() - began
-            parts = await _measured(config, made, spending.cap())
+            parts = await _measured(config, assembly, spending.cap())
             some = trainer.sampler.take(min(TRAINED, left * train.tasks_per_step))
             groups, play_seconds, update_seconds = await trainer.rehearse(some)
     spoken = [episode for group in groups for episode in group.episodes]
-    others, pairs = [e for group in groups for e in group.silent], made.silence.pairs
+    others, pairs = [e for group in groups for e in group.silent], assembly.silence.pairs
     quiet = probe or ([] if pairs else others)
     compared = min(config.silence.seats, len(trainer.player.seats)) if pairs else 1
     budget = config.budget.tokens if config.budget.control == "dual" else None
@@ -151,7 +151,7 @@ async def _training(
     if pairs:
         arm = Part(name="other choice", episodes=learning.episodes, sample=others, seconds=0.0)
     elif trainer.player.remembered:
-        arm = replace(arm, episodes=min(whole, len(made.train_tasks)))
+        arm = replace(arm, episodes=min(whole, len(assembly.train_tasks)))
     elif trainer.player.silent_plays:
         arm = replace(arm, episodes=whole * config.silence.silent_samples)
     check = Part(name="budget check", episodes=len(probe), sample=probe, seconds=probed)
@@ -169,13 +169,13 @@ def _smaller(config: Config) -> Config:
     return config.model_copy(update={"train": train, "silence": silence, "cluster": here})
 
 
-async def _measured(config: Config, made: "Assembly", cap: Cap) -> list[Part]:
+async def _measured(config: Config, assembly: "Assembly", cap: Cap) -> list[Part]:
     """The team on the held-out tasks, and the teams it is compared with."""
-    common = (made.test_tasks, config, made.grader, cap)
-    variants = variants_of(config, made.team, made.test_tasks)
-    parts = await _team("evaluations", made.roster, variants, *common)
+    common = (assembly.test_tasks, config, assembly.grader, cap)
+    variants = variants_of(config, assembly.team, assembly.test_tasks)
+    parts = await _team("evaluations", assembly.roster, variants, *common)
     for name, team in config.teams.items():
-        parts += await _team(name, seat(team, made.engines), Variants(), *common)
+        parts += await _team(name, seat(team, assembly.engines), Variants(), *common)
     return parts
 
 

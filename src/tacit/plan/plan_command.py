@@ -109,20 +109,20 @@ def _phases(plan: Plan) -> Grid:
         most = ", ".join(f"{cause} {part / seconds:.0%}" for cause, part in causes[:2] if part)
         rows.append([name, most, f"{seconds:.2f}", f"{seconds / plan.step_s:.0%}"])
     rows.append(["step", "", f"{plan.step_s:.2f}", ""])
-    headers = ["phase", "most of it", "seconds", "share"]
-    return Grid(headers, rows, names=2, title="One training step, about")
+    headers = ["phase", "mainly", "seconds", "share"]
+    return Grid(headers, rows, names=2, title="One training step (estimated)")
 
 
 def _memory(plan: Plan, site: Site) -> Grid:
     rows = [[name, f"{part / GIB:.1f}"] for name, part in plan.memory.items()]
-    rows.append(["all", f"{sum(plan.memory.values()) / GIB:.1f}"])
+    rows.append(["total", f"{sum(plan.memory.values()) / GIB:.1f}"])
     rows.append([f"{site.card.name} has", f"{site.card.memory_gib:.1f}"])
-    return Grid(["part", "GiB"], rows, title="Memory of each GPU, about")
+    return Grid(["part", "GiB"], rows, title="Memory of each GPU (estimated)")
 
 
 def _lines(plan: Plan, config: Config, site: Site) -> list[str]:
     phase, cause = plan.bottleneck
-    lines = [f"bottleneck: {phase}" + (f", by {cause}" if cause else "")]
+    lines = [f"bottleneck: {phase}" + (f", mainly {cause}" if cause else "")]
     play, update = plan.phases["play"], plan.phases["update"]
     if plan.generated:
         lines.append(f"{plan.generated / play:,.0f} tokens/s of play, {plan.generated:,.0f} a step")
@@ -141,12 +141,12 @@ def _lines(plan: Plan, config: Config, site: Site) -> list[str]:
     if plan.api_money is not None:
         lines.append(f"{plan.api_money:,.2f} {plan.currency} for API tokens")
     lines.append(
-        f"Answers fill {site.fill:.0%} of their cap, questions have {site.question} tokens "
-        "(--fill, --question-tokens)."
+        f"Assumed: answers fill {site.fill:.0%} of their cap (--fill), questions have "
+        f"{site.question} tokens (--question-tokens)."
     )
     speed, memory = LEFT_OUT["tokens/s"], LEFT_OUT["memory"]
     lines.append(
-        f"On one H200, configurations left out of the fit are off by up to {speed:.0%} in tokens/s "
-        f"and {memory:.0%} in memory."
+        f"On one H200, this is off by up to {speed:.0%} in tokens/s and {memory:.0%} in memory for "
+        "configurations left out of the fit."
     )
     return lines

@@ -112,8 +112,8 @@ def _points(overview: dict[str, Any]) -> Grid:
                 percent(point["silence"]),
             ]
         )
-    legend = "Tokens are means per episode. silent: of the calls that could have been silent."
-    chosen = " best: chosen on these same tasks." if best is not None else ""
+    legend = "Tokens are means per episode. `silent`: of the calls that could have been silent."
+    chosen = " `best` was chosen on these same tasks." if best is not None else ""
     headers = ["team", "accuracy %\n[interval]", "tokens\nsaid", "tokens\nread", "silent\n%"]
     return Grid(headers, rows, legend=legend + chosen)
 

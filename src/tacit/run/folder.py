@@ -205,10 +205,11 @@ class RunFolder:
 
     def log_start(self, **more: Any) -> None:
         """Log the time, command and versions of this start."""
-        program = Path(sys.argv[0]).name.replace("__main__.py", "tacit")
+        program = Path(sys.argv[0])
+        name = program.parent.name if program.name == "__main__.py" else program.name
         start = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "command": shlex.join([program, *sys.argv[1:]]),
+            "command": shlex.join([name, *sys.argv[1:]]),
             "versions": _versions(),
             "host": platform.node(),
             "pid": os.getpid(),
@@ -305,10 +306,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in ("tacit", "torch", "transformers", "vllm"):
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 

@@ -139,7 +139,7 @@ def _why_not(config: Config, winner: Config, roles: list[str]) -> str | None:
     if not config.search.train:
         return "search.train is off"
     if not roles:
-        return "no role is marked `trained`, and none may be silent and is local"
+        return "no role is marked `trained`, and no local one may be silent"
     try:
         check_training(winner)
     except ConfigError as error:

@@ -16,10 +16,10 @@ from tacit.search.halving import kept_of, sizes
 from tacit.search.search_state import State, Turn, amount
 
 LEGEND = (
-    "tasks: those it has played, the same for all that got so far. accuracy flatters the winner, "
-    "which was chosen on these tasks. cost: per episode, in what the budget counts. out: the rung "
-    "after which it left; beaten: its paired interval against the leader lay below 0; new: a "
-    "change to a leader."
+    "Teams with as many `tasks` played the same ones. The accuracy flatters the winner, which was "
+    "chosen on them. `cost` is per episode, in the unit of the budget. `in 1` left after rung 1, "
+    "`last` after the last; `beaten` if its paired interval against the leader was below 0. `new` "
+    "teams are changed leaders."
 )
 
 
@@ -37,7 +37,7 @@ def turn_line(state: State, turn: Turn) -> str:
         return f"new: {len(turn.teams)} edited teams ({edits}), {stay} stay; {spent}"
     return (
         f"rung {len(state.rungs)}: {len(turn.teams)} teams on {turn.tasks} tasks, "
-        f"{len(kept)} stay, best `{best.name}` {accuracy} %; {spent}"
+        f"{len(kept)} stay, the best is `{best.name}` with {accuracy} %; {spent}"
     )
 
 
@@ -72,9 +72,9 @@ def sentences(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"winner: {result['winner']} ({result['stopped']})"
     whole, every = amount(spend["first_pool"]), amount(spend["all"])
     yield (
-        f"the search took {amount(spend['search'])} of {amount(result['budget'])} {unit}; the "
-        f"whole first pool on all tasks of the last rung would have taken {whole} "
-        f"({spend['search'] / max(spend['first_pool'], 1e-12):.0%}), with edited teams {every}"
+        f"the search took {amount(spend['search'])} of {amount(result['budget'])} {unit}, "
+        f"{spend['search'] / max(spend['first_pool'], 1e-12):.0%} of the {whole} that the first "
+        f"pool would have taken on all tasks of the last rung ({every} with the edited teams)"
     )
     if check := result["check"]:
         more = f"{amount(spend['check'])} {unit} more"
@@ -143,8 +143,8 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     ]  # fmt: skip
     headers = ["rung", "teams", "new", "tasks", "episodes", f"{unit}, about"]
     legend = (
-        "At the mean cost of the pool: less if the cheap teams lead, more if the dear ones do. "
-        "new: edited teams, at most. The check of the winner and its training are not in this."
+        "This assumes the pool's mean cost: cheap leaders make it less, expensive ones more. `new` "
+        "is the most edited teams. The winner's check and training are not included."
     )
     out.print(Grid(headers, rows, title="What the search will take", legend=legend))
     budget = f" of a budget of {amount(plan['budget'])}" if plan["budget"] else ""

@@ -47,9 +47,9 @@ def spending_table(found: Traffic) -> Grid:
         headers + ([found.currency or ""] if money else []),
         rows,
         title=f"Tokens per episode, over {found.episodes} episodes",
-        legend="cached: the part of read that was computed before. told: the part of read that "
-        "tools said, where known. reasoned: the part of said that others are not shown."
-        + (" –: no price." if found.unpriced else ""),
+        legend="`cached` is the part of `read` that was computed before, `told` the part from "
+        "tools, where known. `reasoned` is the part of `said` that others are not shown."
+        + (" – means that no price is known." if found.unpriced else ""),
     )
 
 
@@ -76,8 +76,8 @@ def prompts_table(found: Traffic) -> Grid:
         ["agent", "read", *(SHORT.get(name, name) for name in parts)],
         rows,
         title="What prompts consist of, in tokens per episode (estimated by characters)",
-        legend="sent before: what an earlier prompt of the same agent held, in the same episode. "
-        "own, others: messages of the agent itself and of others.",
+        legend="`sent before` was in an earlier prompt of the same agent and episode. `own` and "
+        "`others` are messages of the agent itself and of others.",
     )
 
 
@@ -93,8 +93,8 @@ def edges_table(found: Traffic) -> Grid:
         rows,
         names=2,
         title="Who was shown whose messages, in all episodes",
-        legend="messages: found whole in prompts of the reader; readings: counted once for each "
-        "prompt." + (f" {more} more pairs are not shown." if more > 0 else ""),
+        legend="`messages` are found whole in prompts of the reader; `readings` counts them once "
+        "for each prompt." + (f" {more} more pairs are not shown." if more > 0 else ""),
     )
 
 
@@ -110,10 +110,10 @@ def sayings_table(found: Traffic) -> Grid:
     return Grid(
         ["agent", *ADD],
         rows,
-        title="What messages add, in all episodes; said: tokens per episode",
-        legend="read times: prompts that hold a message whole. unread: in none, the answer left "
-        "out. repeats: word 4-grams said before; says again: most of a message is. only agrees: "
-        "courtesy without a new word.",
+        title="What messages add, in all episodes (said: tokens per episode)",
+        legend="`read times`: prompts that hold a message whole. `unread`: messages in no prompt, "
+        "except answers. `repeats`: word 4-grams said before. `says again`: messages of mostly "
+        "such 4-grams. `only agrees`: courtesy without a new word.",
     )
 
 
