@@ -19,6 +19,7 @@ from tacit.engine.tool_syntax import (
     ToolSyntax,
     describe_tools,
     find_syntax,
+    loaded,
     numbered,
     plain_results,
     read_untagged,
@@ -139,7 +140,7 @@ class Chat:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+                    "function": {"name": call.name, "arguments": loaded(call.arguments)},
                 }
                 for call in message.tool_calls
             ]
