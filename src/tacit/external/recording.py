@@ -7,9 +7,8 @@ import asyncio
 import itertools
 import json
 import os
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tacit.external.program import answer_of, find_program
 from tacit.external.reading import ABOUT, OUTCOMES, Recording, about, read_recording
 from tacit.grading import grade
 from tacit.report.loopback import is_loopback
-from tacit.serve.http_server import BACKLOG, bind, serve
+from tacit.serve.http_server import BACKLOG, asked_to_stop, bind, serve
 from tacit.serve.upstream import Upstream
 from tacit.tasks import load_tasks
 from tacit.types import Task
@@ -75,7 +74,7 @@ async def run_record(options: RecordOptions) -> None:
         host, port = sock.getsockname()[:2]
         base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         _say(f"recording calls to {upstream.url} at {base}/v1, in {run.path}")
-        with _asked_to_stop() as asked:
+        with asked_to_stop() as asked:
             serving = asyncio.create_task(serve(app, app, sock, GRACE, asked))
             try:
                 if options.program:
@@ -88,19 +87,6 @@ async def run_record(options: RecordOptions) -> None:
         lost = f"; {kept.lost} could not be kept" if kept.lost else ""
         _say(f"recorded {kept.kept} requests, {kept.failed} of them failed{lost}")
         show_recording(read_recording(run.path))
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[asyncio.Semaphore]:
-    """Released by each Ctrl-C and SIGTERM."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, asked.release)
-    try:
-        yield asked
-    finally:
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(which)
 
 
 def _say(sentence: str) -> None:
