@@ -361,9 +361,9 @@ def record(
         str | None, typer.Option(metavar="MODULE:FUNCTION", help="Also run the app, once per task.")
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="Its tasks: a set or a .jsonl file.")] = None,
-    split: Annotated[str, typer.Option(help="Split of the task set.")] = "test",
+    split: Annotated[str | None, typer.Option(help="Split of the set; default test.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Run only the first tasks.")] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Tasks in parallel.")] = 1,
+    at_once: Annotated[int | None, typer.Option(min=1, help="In parallel; default 1.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not print each call.")] = False,
 ) -> None:
     """Record who says what in your own app: it only needs another base URL."""

@@ -44,9 +44,9 @@ class RecordOptions:
     pause: float
     program: str | None
     tasks: str | None
-    split: str
+    split: str | None
     limit: int | None
-    at_once: int
+    at_once: int | None
     quiet: bool
 
 
@@ -130,13 +130,15 @@ def _line(record: Record) -> str:
 
 def _tasks(options: RecordOptions) -> list[Task]:
     if not options.program:
-        if options.tasks:
-            raise ConfigError("--tasks are what --program is run on: give both")
+        given = [name for name in ("tasks", "split", "limit", "at_once") if getattr(options, name)]
+        if given:
+            flag = given[0].replace("_", "-")
+            raise ConfigError(f"--{flag} is for the tasks that --program runs on: add --program")
         return []
     if not options.tasks:
         raise ConfigError("--program needs --tasks: a task set, or a .jsonl file")
     find_program(options.program)
-    return load_tasks(options.tasks, split=options.split, limit=options.limit)
+    return load_tasks(options.tasks, split=options.split or "test", limit=options.limit)
 
 
 def _key(options: RecordOptions) -> str | None:
@@ -177,7 +179,7 @@ async def _play(
             said = line["error"] or mark or ""
             _say(run.hidden(f"{next(ended)} of {total}: {task.id} {said}".rstrip()))
 
-    playing: asyncio.Future[Any] = asyncio.gather(*(player() for _ in range(options.at_once)))
+    playing: asyncio.Future[Any] = asyncio.gather(*(player() for _ in range(options.at_once or 1)))
     await asyncio.wait({playing, serving}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         playing.cancel()
