@@ -97,22 +97,16 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         for one in result["proposals"]
     ]
     again = " failed: plays without a grade, with which none passes; the same command tries again."
+    headers = ["smaller team", "tokens\n%", "reward − whole team's", "", "reward", "said", "read"]
     yield Grid(
-        [
-            "smaller team",
-            "tokens\n%",
-            "reward − whole team's",
-            "",
-            "reward",
-            "said",
-            "read",
-            *counted,
-        ],
+        headers + counted,
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
         "number of proposals and looks, lies above −1 point." + again * failed,
     )
+    for sentence in result.get("notes", ()):
+        yield Text(f"note: {sentence}")
     if result["chosen"]:
         yield Text(f"\n{result['chosen']}: written to {result['config']}")
         if command := result["weights"]:

@@ -26,7 +26,7 @@ from tacit.audit.worth import adjusted, by_task, pairs_of
 from tacit.cli.commands import open_rosters
 from tacit.cli.terminal import note, out as console, print_json
 from tacit.config import Config, TeamConfig
-from tacit.errors import ConfigError, RunError, SpendCap
+from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
 from tacit.run.folder import RunFolder, write_atomically
 from tacit.run.opening import prices_of, tasks_of
@@ -106,7 +106,8 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
                     seen = [task for task in seen if task.id in used]
                     known += await learned_proposals(player, seen, base, audit["spent"])
                 checked = await check_all(player, known, tasks, config.evaluation.confidence)
-    return _written(run, config, known, checked, spending, trained)
+    more = {"notes": player.notes, "spend": spending.to_json()}
+    return _written(run, config, known, checked, trained, more)
 
 
 def _weights(audit: Mapping[str, Any]) -> Path | None:
@@ -147,27 +148,14 @@ async def check_all(
     for size in rungs:
         whole = await player.play(WHOLE, tasks[:size]) if left else []
         for proposal in list(left):
-            try:
-                plays = await _plays(player, proposal, tasks[:size], whole)
-            except SpendCap:
-                raise
-            except RunError as error:  # not one play succeeded
-                left.remove(proposal)
-                note(f"{proposal.name}: it cannot be played: {error}")
-                continue
-            one = done[proposal.name] = _checked(proposal.name, whole, plays, strict)
-            if one.passed or one.difference.high < -LOSS:
+            name, roster = proposal.name, player.roster
+            so = replace(player, roster=replace(roster, stop=proposal.stop or roster.stop))
+            plays = await so.tried(file_name(proposal), tasks[:size], proposal.without, whole, name)
+            if plays is not None:
+                done[name] = _checked(name, whole, plays, strict)
+            if plays is None or done[name].passed or done[name].difference.high < -LOSS:
                 left.remove(proposal)
     return list(done.values())
-
-
-async def _plays(
-    player: TeamPlayer, proposal: Proposal, tasks: Sequence[Task], whole: Sequence[Episode]
-) -> list[Episode]:
-    roster = replace(player.roster, stop=proposal.stop or player.roster.stop)
-    recorded = {(one.task_id, one.sample): one for one in whole}
-    one = replace(player, roster=roster)
-    return await one.play(file_name(proposal), tasks, proposal.without, recorded)
 
 
 def file_name(proposal: Proposal) -> str:
@@ -203,8 +191,8 @@ def _written(
     config: Config,
     proposals: Sequence[Proposal],
     checked: Sequence[Checked],
-    spending: Spending,
     trained: Path | None,
+    more: Mapping[str, Any],
 ) -> dict[str, Any]:
     assert config.team is not None
     passed = sorted((one for one in checked if one.passed and one.share < 1), key=SHARE)
@@ -221,7 +209,7 @@ def _written(
         "chosen": chosen.name if chosen else None,
         "config": str(path) if path else None,
         "weights": _with_weights(trained, chosen.team(config.team)) if trained and chosen else None,
-        "spend": spending.to_json(),
+        **more,
     }
     run.write_json("prune.json", result)
     return result

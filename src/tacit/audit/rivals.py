@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tacit.audit.auditing import paid
-from tacit.audit.proposals import Proposal
+from tacit.audit.proposals import Proposal, named
 from tacit.audit.targets import targets_of
 from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import by_task, pairs_of
@@ -54,17 +54,17 @@ async def learned(
 ) -> dict[Cut, float]:
     """The logit of keeping each, by REINFORCE with the mean reward of the team as baseline.
 
-    `gone` is left out in every play.
+    `gone` is left out in every play. A mask with which the team cannot play teaches nothing.
     """
     luck = random.Random(player.config.seed)
     logits = dict.fromkeys(cuts, 0.0)
-    recorded = {(one.task_id, one.sample): one for one in base}
     spent = step = 0
     while spent < tokens and step * BATCH < 8 * len(tasks):
         some = luck.sample(list(tasks), min(BATCH, len(tasks)))
         keep = {cut: luck.random() < _chance(logits[cut]) for cut in cuts}
         without = gone | {cut for cut, kept in keep.items() if not kept}
-        plays = await player.play(f"{name} {step}", some, without, recorded)
+        shown = f"{name} {named(without).name}"
+        plays = await player.tried(f"{name} {step}", some, without, base, shown) or []
         pairs = pairs_of(plays, base)
         gain = fmean(by_task(pairs).values()) if pairs else 0.0
         for cut, kept in keep.items():
