@@ -132,6 +132,19 @@ async def test_only_what_loses_less_than_a_point_passes(tmp_path: Path) -> None:
     assert second.tasks == 64, "what clearly fails plays no more tasks"
 
 
+async def test_looks_of_earlier_starts_widen_the_intervals(tmp_path: Path) -> None:
+    """The same command with more tasks looks at the same plays again."""
+    useless, tasks = Proposal(name="x", without=Cut.of(["useless"])), tasks_of(1, 90)
+    widths = []
+    for folder, counts in (("a", [90]), ("b", [70, 80, 90]), ("c", [90, 90])):
+        for count in counts:
+            one = await check_all(player(tmp_path / folder), [useless], tasks[:count], 0.95)
+        widths.append(one[0].difference.high - one[0].difference.low)
+        assert one[0].tasks == 90
+    once, several, again = widths
+    assert several > 1.1 * once and again == once, "the same look is one"
+
+
 async def test_what_fails_does_not_pass(tmp_path: Path) -> None:
     """Neither a team of which no play succeeds, nor one that fails now and then."""
     scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "42"}}

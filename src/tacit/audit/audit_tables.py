@@ -103,7 +103,7 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="tokens: said and read, of the whole team's. passed: the interval, widened for the "
-        "number of proposals and looks, lies above −1 point." + again * failed,
+        "number of proposals and looks of all starts, lies above −1 point." + again * failed,
     )
     for sentence in result.get("notes", ()):
         yield Text(f"note: {sentence}")

@@ -2,7 +2,8 @@
 
 A proposal passes if the lower bound of its reward minus the whole team's, pair by pair, is above
 −1 point. The confidence is shared among all proposals and looks, since the best of several is taken
-and each look may end the check. Of those that pass, the one that saves most tokens is written.
+and each look may end the check; looks of earlier starts, with fewer tasks, count as well. Of those
+that pass, the one that saves most tokens is written.
 """
 
 import hashlib
@@ -47,8 +48,8 @@ LOSS = 0.01
 """What a smaller team may lose, in reward."""
 SHARE = attrgetter("share")
 WHOLE = "whole"
-CHECK = "prune"
-"""The folder of the check, inside the audit's."""
+CHECK, LOOKS = "prune", "looks.json"
+"""The folder of the check, inside the audit's, and which intervals it has looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +143,11 @@ async def check_all(
     player: TeamPlayer, proposals: Sequence[Proposal], tasks: Sequence[Task], confidence: float
 ) -> list[Checked]:
     """Play the whole team and each proposal on ever more tasks, until it passes or fails."""
-    rungs, left = rungs_of(len(tasks), 64), list(proposals)
-    strict = 1 - (1 - confidence) / (max(1, len(proposals)) * len(rungs))
+    rungs, left, run = rungs_of(len(tasks), 64), list(proposals), player.run
+    known = run.read_json(LOOKS) if (run.path / LOOKS).exists() else []
+    looks = {*map(tuple, known), *((size, file_name(one)) for size in rungs for one in left)}
+    run.write_json(LOOKS, sorted(looks))
+    strict = 1 - (1 - confidence) / max(1, len(looks))
     done: dict[str, Checked] = {}
     for size in rungs:
         whole = await player.play(WHOLE, tasks[:size]) if left else []
