@@ -20,8 +20,11 @@ from tacit.config import AuditConfig, Cut
 from tacit.types import Episode, Task
 
 ALL = AuditConfig(rounds=False)
-BATCH, RATE, SHARE = 8, 2.0, 0.5
-"""Tasks of one mask, step size of the logits, and the share that is removed."""
+BATCH, RATE = 8, 2.0
+"""Tasks of one mask, and step size of the logits."""
+PRUNED, DROPPED = 1 - 0.75**2, 1 - 0.8**2
+"""Shares of the passages that are removed: `--pruning_rate` of what is left, twice, by default 0.25
+in github.com/yanweiyue/AgentPrune, and 0.20 in the README of github.com/wangzx1219/AgentDropout."""
 
 
 async def learned_proposals(
@@ -38,8 +41,8 @@ async def learned_proposals(
     gone = removed(agents, 1 / len(nodes))
     rest = await learned(player, tasks, base, edges, tokens // 2, "AgentDropout passages", gone)
     return [
-        Proposal(name="AgentPrune", without=removed(kept, SHARE)),
-        Proposal(name="AgentDropout", without=gone | removed(rest, SHARE / 2)),
+        Proposal(name="AgentPrune", without=removed(kept, PRUNED)),
+        Proposal(name="AgentDropout", without=gone | removed(rest, DROPPED)),
     ]
 
 
