@@ -103,8 +103,7 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
                     listen=listen,
                 )
                 if rivals:
-                    seen = tasks_of(config.tasks, config.judge)
-                    seen = [task for task in seen if task.id in used]
+                    seen = [t for t in tasks_of(config.tasks, config.judge) if t.id in used]
                     known += await learned_proposals(player, seen, base, audit["spent"])
                 checked = await check_all(player, known, tasks, config.evaluation.confidence)
     more = {"notes": player.notes, "spend": spending.to_json()}

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -89,8 +90,7 @@ async def run_record(options: RecordOptions) -> None:
         show_recording(read_recording(run.path))
 
 
-def _say(sentence: str) -> None:
-    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
+_say = partial(err.print, soft_wrap=True)
 
 
 def check_folder(options: RecordOptions) -> KeylessFolder:
