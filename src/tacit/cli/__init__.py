@@ -428,10 +428,10 @@ def recipes() -> None:
 @app.command("doctor")
 def check(
     source: Annotated[
-        str | None, typer.Argument(help="A config whose models to check; default the pocket model.")
+        str | None, typer.Argument(help="A config to check; default the pocket model.")
     ] = None,
 ) -> None:
-    """Check this machine and a config's models, and say how to fix what fails."""
+    """Check this machine, a config's tools and models, and say how to fix what fails."""
     from tacit.config import Config
 
     config = _config(source) if source else Config()
