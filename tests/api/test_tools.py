@@ -112,6 +112,26 @@ async def test_malformed_calls_go_back_as_something_that_servers_take(
     assert episode.calls[0].tool_calls[0].name == name
 
 
+async def test_code_with_line_breaks_goes_back_as_the_object_that_the_tool_was_given(
+    serve: Callable[..., Server],
+) -> None:
+    """Models write line breaks as they stand inside quotes, and such a call is run."""
+    server = serve(first_then_answer(called((None, "add", '{"a": 1, "code": "x = 1\ny"}'))))
+    await played(server)
+    call, result = server.asked[1]["messages"][-2:]
+    (function,) = [one["function"] for one in call["tool_calls"]]
+    assert json.loads(function["arguments"]) == {"a": 1, "code": "x = 1\ny"}
+    assert "not JSON" not in result["content"]
+
+
+async def test_arguments_go_back_to_the_letter(serve: Callable[..., Server]) -> None:
+    """Else a server would not find the prompt in its cache."""
+    server = serve(first_then_answer(called((None, "add", '{"a":17, "b" : 25}'))))
+    await played(server)
+    (one,) = server.asked[1]["messages"][-2]["tool_calls"]
+    assert one["function"]["arguments"] == '{"a":17, "b" : 25}'
+
+
 async def test_a_model_that_only_calls_is_told_to_answer(serve: Callable[..., Server]) -> None:
     server = serve(lambda sent: called(("x", "add", '{"a": 1}')))
     episode = await played(server, max_tool_calls=2)

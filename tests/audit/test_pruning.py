@@ -15,13 +15,13 @@ from tacit.audit.audit_tables import prune_tables
 from tacit.audit.auditing import BASE
 from tacit.audit.proposals import Proposal, cut_of, proposals_of
 from tacit.audit.pruning import _with_weights, check_all, other_tasks
-from tacit.audit.rivals import learned, removed
+from tacit.audit.rivals import learned, learned_proposals, removed
 from tacit.audit.team_player import TeamPlayer
 from tacit.cli.tables import Grid
 from tacit.config import Config, Cut, TeamConfig
 from tacit.config.file import load_config, parse_config
 from tacit.engine.base import Request
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, EngineError, RunError
 from tacit.learn.assemble import check_training
 from tacit.run.folder import RunFolder
 from tacit.team.roster import Roster
@@ -132,6 +132,19 @@ async def test_only_what_loses_less_than_a_point_passes(tmp_path: Path) -> None:
     assert second.tasks == 64, "what clearly fails plays no more tasks"
 
 
+async def test_looks_of_earlier_starts_widen_the_intervals(tmp_path: Path) -> None:
+    """The same command with more tasks looks at the same plays again."""
+    useless, tasks = Proposal(name="x", without=Cut.of(["useless"])), tasks_of(1, 90)
+    widths = []
+    for folder, counts in (("a", [90]), ("b", [70, 80, 90]), ("c", [90, 90])):
+        for count in counts:
+            one = await check_all(player(tmp_path / folder), [useless], tasks[:count], 0.95)
+        widths.append(one[0].difference.high - one[0].difference.low)
+        assert one[0].tasks == 90
+    once, several, again = widths
+    assert several > 1.1 * once and again == once, "the same look is one"
+
+
 async def test_what_fails_does_not_pass(tmp_path: Path) -> None:
     """Neither a team of which no play succeeds, nor one that fails now and then."""
     scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "42"}}
@@ -139,6 +152,10 @@ async def test_what_fails_does_not_pass(tmp_path: Path) -> None:
     without = [Proposal(name=role, without=Cut.of([role])) for role in ("planner", "cheer")]
     (checked,) = await check_all(here, without, tasks_of(0, 8), 0.95)
     assert checked.name == "cheer" and not checked.failed
+    (note,) = here.notes
+    assert note.startswith("planner cannot play: no episode succeeded out of 8: TopologyError: ")
+    told = [str(one) for one in prune_tables({"proposals": [], "chosen": None, "notes": [note]})]
+    assert f"note: {note}" in told
     here = player(tmp_path / "b", scripted(f"{__name__}:moody", scripts | {"actor": moods}))
     (checked,) = await check_all(here, without[1:], tasks_of(0, 64), 0.95)
     assert 0 < checked.failed < 64 and checked.difference.low > -0.01 and not checked.passed
@@ -201,6 +218,45 @@ async def test_a_rival_learns_to_keep_what_helps(tmp_path: Path) -> None:
     logits = await learned(here, tasks, base, cuts, 10**9, "AgentPrune")
     harmful, vital = (logits[cut] for cut in cuts)
     assert harmful < vital and removed(logits, 0.5) == {cuts[0]}
+
+
+async def test_rivals_remove_as_much_as_their_authors_code(tmp_path: Path) -> None:
+    """Of 12 passages: a quarter and a quarter of what is left, 44 %; a fifth twice, 36 %."""
+    numbers = itertools.count()
+    script = {"debater": lambda request: f"I say {next(numbers)}."}
+    team = scripted("debate", script, debater={"count": 4})
+    base = [await play(team, TASK)]
+    pruned, dropped = await learned_proposals(player(tmp_path, team), [TASK], base, tokens=0)
+    assert len(pruned.without) == 5 and all(cut.reader for cut in pruned.without)
+    passages = [cut for cut in dropped.without if cut.reader]
+    assert len(passages) == 4 and len(dropped.without) == 5, "and one agent in one round"
+
+
+async def test_a_rival_goes_on_from_masks_with_which_the_team_cannot_play(tmp_path: Path) -> None:
+    scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "42"}}
+    here, tasks = player(tmp_path, scripted(f"{__name__}:fragile", scripts)), tasks_of(0, 16)
+    base = await here.play("base", tasks)
+    cuts = [Cut(agent=role, round=0) for role in ("planner", "cheer")]
+    logits = await learned(here, tasks, base, cuts, 10**9, "AgentDropout agents")
+    assert [*logits] == cuts
+    told = [
+        note.partition(" cannot play: no episode succeeded out of 8: ")[0] for note in here.notes
+    ]
+    assert sorted(told) == [
+        "AgentDropout agents without `cheer` in round 0, `planner` in round 0",
+        "AgentDropout agents without `planner` in round 0",
+    ]
+
+
+async def test_a_server_that_is_down_stops_a_rival(tmp_path: Path) -> None:
+    def down(request: Request) -> str:
+        raise EngineError("nobody answers")
+
+    scripts: dict[str, Any] = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": down}
+    here = player(tmp_path, scripted(f"{__name__}:fragile", scripts))
+    cut = [Cut(agent="cheer", reader="actor")]
+    with pytest.raises(RunError, match="EngineError: nobody answers"):
+        await learned(here, tasks_of(0, 8), [], cut, 10**9, "AgentPrune")
 
 
 @pytest.mark.slow

@@ -1,16 +1,17 @@
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tacit.config import AgentConfig, Config, ModelConfig, TeamConfig
+from tacit.config import AgentConfig, Config, McpConfig, ModelConfig, TeamConfig
 from tacit.doctor.checkup import run_doctor
 from tacit.doctor.model_checks import MODEL_CHECKS, OpenModel
 from tacit.engine.chat import Chat
-from tacit.engine.load import POCKET_FOLDER
+from tacit.engine.load import POCKET_FOLDER, load_tokenizer
 from tacit.engine.local import LocalEngine
 from tacit.errors import Unfit
 from tests.helpers.tiny_models import tiny_model
@@ -38,6 +39,7 @@ async def report(config: Config, capsys: pytest.CaptureFixture[str]) -> tuple[bo
 async def test_the_pocket_model_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     well, lines = await report(Config(), capsys)
     assert well and "0 failed" in lines[-1]
+    assert not {*"ĠĊ"} & {*"".join(lines)}, "tokens are shown as text"
     for check in MODEL_CHECKS:
         assert any(line.startswith(f"ok   pocket: {check}: ") for line in lines), check
     assert any(line.startswith("ok   mathematics: ") for line in lines)
@@ -140,6 +142,56 @@ async def test_an_end_of_its_own_does_not_hide_what_silence_is(
     assert "<|im_end|>, as the template has it; the tokenizer's own is <|pad|>" in line
     (line,) = [line for line in lines if "the choice to be silent" in line]
     assert "π(silence) is " in line and "greedily it says " in line
+
+
+async def test_an_end_that_is_no_word_is_shown_quoted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of models that also stop at a line break, which their vocabulary spells Ċ."""
+    tokenizer = load_tokenizer(str(folder))
+    (newline,) = tokenizer.encode("\n", add_special_tokens=False)
+    change(folder / "generation_config.json", eos_token_id=[tokenizer.eos_token_id, newline])
+    _, lines = await report(config_of(path=str(folder)), capsys)
+    (line,) = [line for line in lines if "end of an answer" in line]
+    assert "the engine stops at" in line and r"'\n'" in line
+
+
+def with_tools(*tools: str, **servers: McpConfig) -> Config:
+    api = ModelConfig(engine="api", model="m", base_url="http://localhost:1", api_key_env="HOME")
+    team = TeamConfig(agents={"actor": AgentConfig(model="mine", tools=list(tools))})
+    return Config(models={"mine": api}, mcp=servers, team=team)
+
+
+async def test_a_tool_that_cannot_be_imported_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    own = "tests.team.test_tools:add"
+    config = with_tools("python", own, "tests.team.test_tools:nothing", "lookups")
+    well, lines = await report(config, capsys)
+    assert not well and f"ok   tool {own}: models see add" in lines
+    failed = [line for line in lines if line.startswith("fail")]
+    assert len(failed) == 2
+    assert "tool tests.team.test_tools:nothing: agents.tools: cannot import tool" in failed[0]
+    assert "unknown tool `lookups`: did you mean `lookup`?" in failed[1]
+
+
+async def test_servers_of_tools_are_started_and_asked_for_what_the_config_allows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("mcp", reason="extra `integration` is not installed")
+    program = [sys.executable, str(Path(__file__).parents[1] / "integration" / "mcp_server.py")]
+    config = with_tools(
+        "mcp/whole/add",
+        "mcp/nowhere",
+        whole=McpConfig(command=program, allow=["add", "echo"], timeout=60),
+        lacking=McpConfig(command=program, allow=["ad", "add", "subtract"], timeout=60),
+        stuck=McpConfig(command=["sleep", "60"], allow=["add"], timeout=1),
+    )
+    well, lines = await report(config, capsys)
+    assert not well and "ok   tool mcp/whole: models see add, echo" in lines
+    assert "ok   tool mcp/whole/add: models see add" in lines
+    lacking, stuck, nowhere = (line for line in lines if line.startswith("fail"))
+    assert "`lacking` has no tool `ad` (did you mean `add`?), `subtract` (known: " in lacking
+    assert stuck == "fail tool mcp/stuck: the MCP server `stuck`: no answer in time"
+    assert "unknown MCP server `nowhere`" in nowhere
 
 
 async def test_an_engine_that_serves_other_weights_is_found() -> None:

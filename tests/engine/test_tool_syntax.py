@@ -103,6 +103,16 @@ def test_code_may_have_its_line_breaks_inside_its_quotes(template: str) -> None:
     assert call.name == "add" and json.loads(call.arguments) == {"a": "x = 5\nx"}
 
 
+@pytest.mark.parametrize("template", CALLS, ids=NAMES)
+def test_a_template_is_given_the_arguments_as_the_tool_was(template: str) -> None:
+    chat, asked = chat_with(template), ChatMessage("user", "?")
+    raw, escaped = (
+        chat.render((asked, ChatMessage("assistant", "", (ToolCall("add", written, "call00001"),))))
+        for written in ('{"a": "x = 5\nx"}', r'{"a": "x = 5\nx"}')
+    )
+    assert text(chat, raw) == text(chat, escaped)
+
+
 @pytest.mark.parametrize(
     "said",
     [

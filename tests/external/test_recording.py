@@ -93,6 +93,17 @@ def test_requests_and_replies_pass_byte_by_byte(tmp_path: Path, server: ModelSer
     assert records[0].response == direct["chat"].json()
 
 
+def test_an_app_in_a_container_is_recorded_and_a_rebound_name_is_told_what_to_do(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    with recording(tmp_path, server.url) as (base, _):
+        port = base.split(":")[2].removesuffix("/v1")
+        app = ask(base, "models", None, host=f"host.docker.internal:{port}")
+        site = ask(base, "models", None, host=f"evil.example:{port}")
+    assert (app.status_code, site.status_code) == (200, 421)
+    assert "localhost or host.docker.internal in the URL" in site.json()["error"]["message"]
+
+
 def test_a_stream_is_kept_as_the_reply_that_would_have_come_whole(
     tmp_path: Path, server: ModelServer
 ) -> None:
@@ -462,7 +473,10 @@ def solve(base_url, task):
         (("--to", "https://key@x/v1"), "--to: an address is no place for a key"),
         (("--to", "http://x/v1", "--key-env", "NOT_SET"), "NOT_SET is not set"),
         (("--to", "http://x/v1", "--program", "a:b"), "--program needs --tasks"),
-        (("--to", "http://x/v1", "--tasks", "a.jsonl"), "give both"),
+        (("--to", "http://x/v1", "--tasks", "a.jsonl"), "--tasks is for the tasks that --program"),
+        (("--to", "http://x/v1", "--split", "test"), "--split is for the tasks that --program"),
+        (("--to", "http://x/v1", "--limit", "3"), "--limit is for the tasks that --program"),
+        (("--to", "http://x/v1", "--at-once", "1"), "--at-once is for the tasks that --program"),
         (("--to", "http://x/v1", "--out", "full"), "not a recording and not empty"),
         (("--to", "http://x/v1", "--out", "theirs"), "holds calls to http://y/v1"),
     ],

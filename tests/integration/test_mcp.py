@@ -246,7 +246,8 @@ async def test_one_tool_of_a_server() -> None:
 @pytest.mark.parametrize(
     ("changed", "allow", "said"),
     [
-        ({}, ["ad"], "unknown tool of the MCP server `test` `ad`: did you mean `add`?"),
+        ({}, ["ad", "add", "ech"],
+         "the MCP server `test` has no tool `ad` (did you mean `add`?), `ech` (did you mean"),
         ({"command": ["/nowhere/at/all"]}, ["add"], "the MCP server `test`: "),
         ({"command": [sys.executable, "-c", "1/0"]}, ["add"], "ZeroDivisionError"),
         ({"command": [sys.executable, "-c", NONSENSE]}, ["add"], "serverInfo: Field required"),

@@ -256,7 +256,7 @@ def test_half_a_character_is_read_and_answered() -> None:
             "text only",
         ),
         (asked(model="taem"), 404, "model", "there is no model `taem`; did you mean `team`?"),
-        (asked(extra="x" * 2000), 413, None, "over the limit of 2000 bytes"),
+        (asked(extra="x" * 2000), 413, None, "over the server's limit of 2000 bytes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -580,6 +580,17 @@ def test_without_a_key_no_website_is_answered(headers: dict[str, str]) -> None:
         for own in ("127.0.0.1", "localhost", "[::1]"):
             same = {"host": f"{own}:{port}", "origin": f"http://{own}:{port}"}
             assert server.post(headers=same).status_code == 200
+
+
+def test_an_app_in_a_container_is_answered_and_a_page_of_that_name_is_not() -> None:
+    with running(solo(lambda request: ANSWER)) as server:
+        host = f"Host.Docker.Internal:{server.url.split(':')[2].removesuffix('/v1')}"
+        assert server.post(headers={"host": host}).status_code == 200
+        page = server.post(headers={"host": host, "origin": f"http://{host.lower()}"})
+        assert page.status_code == 421
+        assert "or send `Host: localhost`" in page.json()["error"]["message"]
+        for other in ("evil.docker.internal", "host.docker.internal.evil.example"):
+            assert server.post(headers={"host": other}).status_code == 421
 
 
 def test_with_a_key_the_key_is_enough(server: Running) -> None:

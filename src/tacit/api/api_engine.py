@@ -10,6 +10,7 @@ import os
 import random
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,7 @@ from tacit.api.cache import AnswerCache, cache_key
 from tacit.api.limits import Patience, RateLimiter, backoff, now, retry_after
 from tacit.config import ModelConfig
 from tacit.engine.base import Account, Completion, Request, TextOnly
-from tacit.engine.tool_syntax import is_object, template_tools
+from tacit.engine.tool_syntax import loaded, template_tools
 from tacit.errors import ConfigError, EngineError, PromptTooLong, Refused
 from tacit.types import ChatMessage, Choice, Receipt
 
@@ -250,14 +251,21 @@ def _sent(message: ChatMessage) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": re.sub(r"[^\w-]", "_", call.name, flags=re.ASCII) or "_",
-                    "arguments": call.arguments
-                    if is_object(call.arguments)
-                    else json.dumps({"malformed": call.arguments}),
+                    "arguments": _as_object(call.arguments),
                 },
             }
             for call in message.tool_calls
         ]
     return sent
+
+
+def _as_object(arguments: str) -> str:
+    """The arguments as a JSON object, which servers insist on; other text is put inside one."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(arguments), dict):
+            return arguments  # unchanged, so that the server finds the prompt in its cache
+    tree = loaded(arguments)
+    return json.dumps(tree if isinstance(tree, dict) else {"malformed": arguments})
 
 
 def _open_cache(config: ModelConfig, folder: Path | None) -> AnswerCache | None:

@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
-from tacit.cli.terminal import Grid
+from tacit.cli.terminal import Grid, points
+from tacit.evaluation.statistics import Estimate
 from tacit.traffic.traffic_tables import traffic_tables
 from tacit.traffic.tree import Traffic
 
@@ -42,7 +43,7 @@ def worth_table(result: Mapping[str, Any]) -> Grid:
     rows: list[list[str] | str] = []
     money, failed = result["currency"], any(part["failed"] for part in result["parts"])
     for part in result["parts"]:
-        row = [part["name"], points(part["value"]), part["verdict"]]
+        row = [part["name"], points(Estimate(**part["value"])), part["verdict"]]
         row += [str(part[name]) for name in ("helped", "harmed")]
         row += [f"{part[name]:z.0f}" for name in ("generated", "read")]
         row += [str(part[name]) for name in ("tasks", *(["failed"] if failed else []))]
@@ -91,7 +92,7 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     failed = any(one["failed"] for one in result["proposals"])
     counted = ["tasks", *(["failed"] if failed else [])]
     rows = [
-        [one["name"], f"{100 * one['share']:.0f}", points(one["difference"])]
+        [one["name"], f"{100 * one['share']:.0f}", points(Estimate(**one["difference"]))]
         + ["passed" if one["passed"] else "–", f"{100 * one['reward']:.1f}"]
         + [f"{one[name]:.0f}" for name in ("generated", "read", *counted)]
         for one in result["proposals"]
@@ -103,8 +104,10 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="`tokens` are said and read, as a share of the whole team's. A team passed if its "
-        f"interval, widened for all proposals and looks, is above −1 point.{again * failed}",
+        f"interval, widened for the proposals and looks of all starts, is above −1 point.{again * failed}",
     )
+    for sentence in result.get("notes", ()):
+        yield Text(f"note: {sentence}")
     if result["chosen"]:
         yield Text(f"\n{result['chosen']}: written to {result['config']}")
         if command := result["weights"]:
@@ -112,15 +115,7 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     elif any(one["passed"] for one in result["proposals"]):
         yield Text("\nwhat passed takes no fewer tokens than the whole team: nothing is written")
     else:
-        yield Text(
-            "\nno smaller team is shown to be as good; more tasks would narrow the intervals"
-        )
-
-
-def points(value: Mapping[str, float]) -> str:
-    """A difference in reward with its interval."""
-    mean, low, high = (100 * value[name] for name in ("mean", "low", "high"))
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+        yield Text("\nno smaller team is shown to be as good; more tasks narrow the intervals")
 
 
 def estimate_lines(found: Mapping[str, Any]) -> Iterator[Text]:

@@ -46,7 +46,8 @@ def proposals_of(
     have need not be cut besides. Several answers of one team may also end the talk where they
     agree, alone and beside the smallest cut.
     """
-    worst = sorted((part for part in parts if part["verdict"] != "helps"), key=_mean)
+    rest = [part for part in parts if part["verdict"] != "helps"]
+    worst = sorted(rest, key=lambda part: float(part["value"]["mean"]))
     left = {str(part["name"]) for part in worst}
     cuts: dict[str, Cut] = {}
     found: list[Proposal] = []
@@ -79,10 +80,6 @@ def cut_of(part: Mapping[str, Any]) -> Cut:
 
 def named(cuts: frozenset[Cut]) -> Proposal:
     return Proposal(name="without " + ", ".join(sorted(map(str, cuts))), without=cuts)
-
-
-def _mean(part: Mapping[str, Any]) -> float:
-    return float(part["value"]["mean"])
 
 
 def _leaves_one(cut: Cut, cuts: Iterable[Cut], team: TeamConfig) -> bool:

@@ -2,7 +2,8 @@
 
 A proposal passes if the lower bound of its reward minus the whole team's, pair by pair, is above
 −1 point. The confidence is shared among all proposals and looks, since the best of several is taken
-and each look may end the check. Of those that pass, the one that saves most tokens is written.
+and each look may end the check; looks of earlier starts, with fewer tasks, count as well. Of those
+that pass, the one that saves most tokens is written.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from tacit.audit.worth import adjusted, by_task, pairs_of
 from tacit.cli.commands import open_rosters
 from tacit.cli.terminal import note, out as console, print_json
 from tacit.config import Config, TeamConfig
-from tacit.errors import ConfigError, RunError, SpendCap
+from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
 from tacit.run.folder import RunFolder, write_atomically
 from tacit.run.opening import prices_of, tasks_of
@@ -47,8 +48,8 @@ LOSS = 0.01
 """What a smaller team may lose, in reward."""
 SHARE = attrgetter("share")
 WHOLE = "whole"
-CHECK = "prune"
-"""The folder of the check, inside the audit's."""
+CHECK, LOOKS = "prune", "looks.json"
+"""The folder of the check, inside the audit's, and which intervals it has looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +103,11 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
                     listen=listen,
                 )
                 if rivals:
-                    seen = tasks_of(config.tasks, config.judge)
-                    seen = [task for task in seen if task.id in used]
+                    seen = [t for t in tasks_of(config.tasks, config.judge) if t.id in used]
                     known += await learned_proposals(player, seen, base, audit["spent"])
                 checked = await check_all(player, known, tasks, config.evaluation.confidence)
-    return _written(run, config, known, checked, spending, trained)
+    more = {"notes": player.notes, "spend": spending.to_json()}
+    return _written(run, config, known, checked, trained, more)
 
 
 def _weights(audit: Mapping[str, Any]) -> Path | None:
@@ -141,33 +142,23 @@ async def check_all(
     player: TeamPlayer, proposals: Sequence[Proposal], tasks: Sequence[Task], confidence: float
 ) -> list[Checked]:
     """Play the whole team and each proposal on ever more tasks, until it passes or fails."""
-    rungs, left = rungs_of(len(tasks), 64), list(proposals)
-    strict = 1 - (1 - confidence) / (max(1, len(proposals)) * len(rungs))
+    rungs, left, run = rungs_of(len(tasks), 64), list(proposals), player.run
+    known = run.read_json(LOOKS) if (run.path / LOOKS).exists() else []
+    looks = {*map(tuple, known), *((size, file_name(one)) for size in rungs for one in left)}
+    run.write_json(LOOKS, sorted(looks))
+    strict = 1 - (1 - confidence) / max(1, len(looks))
     done: dict[str, Checked] = {}
     for size in rungs:
         whole = await player.play(WHOLE, tasks[:size]) if left else []
         for proposal in list(left):
-            try:
-                plays = await _plays(player, proposal, tasks[:size], whole)
-            except SpendCap:
-                raise
-            except RunError as error:  # not one play succeeded
-                left.remove(proposal)
-                note(f"{proposal.name}: it cannot be played: {error}")
-                continue
-            one = done[proposal.name] = _checked(proposal.name, whole, plays, strict)
-            if one.passed or one.difference.high < -LOSS:
+            name, roster = proposal.name, player.roster
+            so = replace(player, roster=replace(roster, stop=proposal.stop or roster.stop))
+            plays = await so.tried(file_name(proposal), tasks[:size], proposal.without, whole, name)
+            if plays is not None:
+                done[name] = _checked(name, whole, plays, strict)
+            if plays is None or done[name].passed or done[name].difference.high < -LOSS:
                 left.remove(proposal)
     return list(done.values())
-
-
-async def _plays(
-    player: TeamPlayer, proposal: Proposal, tasks: Sequence[Task], whole: Sequence[Episode]
-) -> list[Episode]:
-    roster = replace(player.roster, stop=proposal.stop or player.roster.stop)
-    recorded = {(one.task_id, one.sample): one for one in whole}
-    one = replace(player, roster=roster)
-    return await one.play(file_name(proposal), tasks, proposal.without, recorded)
 
 
 def file_name(proposal: Proposal) -> str:
@@ -203,8 +194,8 @@ def _written(
     config: Config,
     proposals: Sequence[Proposal],
     checked: Sequence[Checked],
-    spending: Spending,
     trained: Path | None,
+    more: Mapping[str, Any],
 ) -> dict[str, Any]:
     assert config.team is not None
     passed = sorted((one for one in checked if one.passed and one.share < 1), key=SHARE)
@@ -221,7 +212,7 @@ def _written(
         "chosen": chosen.name if chosen else None,
         "config": str(path) if path else None,
         "weights": _with_weights(trained, chosen.team(config.team)) if trained and chosen else None,
-        "spend": spending.to_json(),
+        **more,
     }
     run.write_json("prune.json", result)
     return result

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tacit.audit.auditing import paid
-from tacit.audit.proposals import Proposal
+from tacit.audit.proposals import Proposal, named
 from tacit.audit.targets import targets_of
 from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import by_task, pairs_of
@@ -20,8 +20,11 @@ from tacit.config import AuditConfig, Cut
 from tacit.types import Episode, Task
 
 ALL = AuditConfig(rounds=False)
-BATCH, RATE, SHARE = 8, 2.0, 0.5
-"""Tasks of one mask, step size of the logits, and the share that is removed."""
+BATCH, RATE = 8, 2.0
+"""Tasks of one mask, and step size of the logits."""
+PRUNED, DROPPED = 1 - 0.75**2, 1 - 0.8**2
+"""Shares of the passages that are removed: `--pruning_rate` of what is left, twice, by default 0.25
+in github.com/yanweiyue/AgentPrune, and 0.20 in the README of github.com/wangzx1219/AgentDropout."""
 
 
 async def learned_proposals(
@@ -38,8 +41,8 @@ async def learned_proposals(
     gone = removed(agents, 1 / len(nodes))
     rest = await learned(player, tasks, base, edges, tokens // 2, "AgentDropout passages", gone)
     return [
-        Proposal(name="AgentPrune", without=removed(kept, SHARE)),
-        Proposal(name="AgentDropout", without=gone | removed(rest, SHARE / 2)),
+        Proposal(name="AgentPrune", without=removed(kept, PRUNED)),
+        Proposal(name="AgentDropout", without=gone | removed(rest, DROPPED)),
     ]
 
 
@@ -54,17 +57,17 @@ async def learned(
 ) -> dict[Cut, float]:
     """The logit of keeping each, by REINFORCE with the mean reward of the team as baseline.
 
-    `gone` is left out in every play.
+    `gone` is left out in every play. A mask with which the team cannot play teaches nothing.
     """
     luck = random.Random(player.config.seed)
     logits = dict.fromkeys(cuts, 0.0)
-    recorded = {(one.task_id, one.sample): one for one in base}
     spent = step = 0
     while spent < tokens and step * BATCH < 8 * len(tasks):
         some = luck.sample(list(tasks), min(BATCH, len(tasks)))
         keep = {cut: luck.random() < _chance(logits[cut]) for cut in cuts}
         without = gone | {cut for cut, kept in keep.items() if not kept}
-        plays = await player.play(f"{name} {step}", some, without, recorded)
+        shown = f"{name} {named(without).name}"
+        plays = await player.tried(f"{name} {step}", some, without, base, shown) or []
         pairs = pairs_of(plays, base)
         gain = fmean(by_task(pairs).values()) if pairs else 0.0
         for cut, kept in keep.items():

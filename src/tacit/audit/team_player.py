@@ -1,12 +1,14 @@
 """Plays a team of ours for an audit, and keeps the episodes in the audit's folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tacit.audit.auditing import Again, once
 from tacit.audit.worth import Pair
+from tacit.cli.terminal import note
 from tacit.config import Config, Cut
 from tacit.engine.base import derive_seed
+from tacit.errors import RunError, TopologyError
 from tacit.evaluation.measure import evaluate_team
 from tacit.evaluation.teams import Listen
 from tacit.grading import Grader, grade
@@ -27,6 +29,8 @@ class TeamPlayer:
     grader: Grader = grade
     cap: Cap = NO_CAP
     listen: Listen = lambda name, total: lambda episode: None
+    notes: list[str] = field(default_factory=list)
+    """Which smaller teams cannot play, and why."""
 
     async def play(
         self,
@@ -49,6 +53,27 @@ class TeamPlayer:
             recorded=recorded,
             cap=self.cap,
         )
+
+    async def tried(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        without: frozenset[Cut],
+        recorded: Sequence[Episode],
+        shown: str,
+    ) -> list[Episode] | None:
+        """Plays without these, taken from what was recorded; None and a note if it cannot play."""
+        known = {(one.task_id, one.sample): one for one in recorded}
+        try:
+            return await self.play(name, tasks, without, known)
+        except RunError as error:  # not one play succeeded
+            if TopologyError.__name__ not in str(error):
+                raise  # the spend cap, or a server that is down
+            told = f"{shown} cannot play: {error}"
+            if told not in self.notes:
+                self.notes.append(told)
+                note(told)
+            return None
 
     async def again(
         self, task: Task, episode: Episode, call: int, without: Cut, times: int

@@ -361,9 +361,9 @@ def record(
         str | None, typer.Option(metavar="MODULE:FUNCTION", help="Also run the app, once per task.")
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="Its tasks: a set or a .jsonl file.")] = None,
-    split: Annotated[str, typer.Option(help="Split of the task set.")] = "test",
+    split: Annotated[str | None, typer.Option(help="Split of the set; default test.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Run only the first tasks.")] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Tasks in parallel.")] = 1,
+    at_once: Annotated[int | None, typer.Option(min=1, help="In parallel; default 1.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not print each call.")] = False,
 ) -> None:
     """Record who says what in your own app: it only needs another base URL."""
@@ -428,10 +428,10 @@ def recipes() -> None:
 @app.command("doctor")
 def check(
     source: Annotated[
-        str | None, typer.Argument(help="A config whose models to check; default the pocket model.")
+        str | None, typer.Argument(help="A config to check; default the pocket model.")
     ] = None,
 ) -> None:
-    """Check this machine and a config's models, and say how to fix what fails."""
+    """Check this machine, a config's tools and models, and say how to fix what fails."""
     from tacit.config import Config
 
     config = _config(source) if source else Config()

@@ -1,7 +1,8 @@
 """`tacit doctor`: tries out what a run relies on, and says how to fix what fails.
 
 One line per check. A failure means that numbers would be wrong or that nothing would run, a warning
-that something works less well. API models are not called, since that would cost money.
+that something works less well. Servers of tools are started; API models are not called, since that
+would cost money.
 """
 
 import importlib.util
@@ -15,12 +16,13 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from tacit.cli.terminal import out
-from tacit.config import Config, ModelConfig
+from tacit.config import AgentConfig, Config, ModelConfig
 from tacit.doctor.model_checks import MODEL_CHECKS, open_model
-from tacit.errors import SandboxError, Unfit
+from tacit.errors import ConfigError, SandboxError, Unfit
 from tacit.grading import grade
 from tacit.registry import lookup
 from tacit.tasks import answer_form
+from tacit.team.tools import open_toolbox
 from tacit.types import Task
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -28,9 +30,12 @@ WHOLE = "give a folder as `save_pretrained` writes it, of an instruction-tuned m
 
 
 async def run_doctor(config: Config) -> bool:
-    """Check the machine and every model that a team of the config uses; True if nothing fails."""
+    """Check the machine, and the tools and models of the config's teams; True if nothing fails."""
     states = [await _line("", name, check(config)) for name, check in MACHINE_CHECKS.items()]
     agents = [agent for team in config.all_teams.values() for agent in team.agents.values()]
+    tools = [f"mcp/{server}" for server in config.mcp] + [t for one in agents for t in one.tools]
+    for name in dict.fromkeys(tools):
+        states.append(await _line("", f"tool {name}", _tool(name, config)))
     for name in dict.fromkeys(agent.model for agent in agents) or ["pocket"]:
         states += await _check_model(name, config.model_named(name))
     out.print(f"{states.count('fail')} failed, {states.count('warn')} warnings", highlight=False)
@@ -52,8 +57,8 @@ async def _check_model(name: str, model: ModelConfig) -> list[str]:
 async def _line(model: str, what: str, check: Awaitable[str]) -> str:
     try:
         return _print("ok", model, what, await check)
-    except Unfit as error:
-        return _print(error.state, model, what, str(error))
+    except ConfigError as error:
+        return _print(getattr(error, "state", "fail"), model, what, str(error))
     except Exception as error:  # anything that breaks is a finding; the other checks go on
         return _print("fail", model, what, f"{type(error).__name__}: {error}")
 
@@ -98,6 +103,12 @@ async def _math(config: Config) -> str:
             fix = "pip install --force-reinstall 'math-verify[antlr4_13_2]'"
             raise Unfit(f"the grader judges {text} wrongly", fix)
     return "the workers tell equal from unequal formulas"
+
+
+async def _tool(name: str, config: Config) -> str:
+    """Imports a tool, or starts its MCP server and asks for all that the config allows of it."""
+    toolbox = open_toolbox(AgentConfig(tools=[name]), config.mcp, "agents")
+    return f"models see {', '.join(await toolbox.open())}"
 
 
 async def _api(model: ModelConfig) -> str:

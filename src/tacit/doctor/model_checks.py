@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import exp
 
 import torch
@@ -91,7 +92,7 @@ async def _stops(model: OpenModel) -> str:
 async def _choice(model: OpenModel) -> str:
     """What a helper that may be silent would say, and the probability of silence."""
     done = await model.say(0, 0.0, silence=True, messages=HINTING)
-    said = " ".join(map(model.chat.token, done.ids[:8])) + (" …" if len(done.ids) > 8 else "")
+    said = repr(model.chat.decode(list(done.ids[:8]))) + (" …" if len(done.ids) > 8 else "")
     return (
         f"untrained, π(silence) is {exp(done.silence_logprob or 0.0):.2g}; greedily it says {said}"
     )
@@ -125,16 +126,13 @@ async def _seeds(model: OpenModel) -> str:
     return "equal seeds give equal tokens, alone and among others"
 
 
-def _without_weights(check: Callable[[Chat], str]) -> Callable[[OpenModel], Awaitable[str]]:
-    async def run(model: OpenModel) -> str:
-        return check(model.chat)
-
-    return run
+async def _without_weights(check: Callable[[Chat], str], model: OpenModel) -> str:
+    return check(model.chat)
 
 
 MODEL_CHECKS: dict[str, Callable[[OpenModel], Awaitable[str]]] = {
     "tokenizer": _round_trip,
-    **{name: _without_weights(check) for name, check in CHAT_CHECKS.items()},
+    **{name: partial(_without_weights, check) for name, check in CHAT_CHECKS.items()},
     "stopping": _stops,
     "the choice to be silent": _choice,
     "log-probabilities": _agreement,

@@ -19,6 +19,7 @@ from tacit.engine.tool_syntax import (
     ToolSyntax,
     describe_tools,
     find_syntax,
+    loaded,
     numbered,
     plain_results,
     read_untagged,
@@ -72,7 +73,7 @@ class Chat:
         if self.end_of_turn is None:
             rest, end = (whole, end) if whole.startswith(end) else ("", end)
         else:
-            end = self.token(self.end_of_turn)
+            end = str(self._tokenizer.convert_ids_to_tokens(self.end_of_turn))
         _, ended, more = rest.partition(end)
         if not ended:
             raise EngineError(f"the chat template of {self.name} rewrites what was said before")
@@ -139,7 +140,7 @@ class Chat:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+                    "function": {"name": call.name, "arguments": loaded(call.arguments)},
                 }
                 for call in message.tool_calls
             ]
@@ -157,8 +158,9 @@ class Chat:
         return str(self._tokenizer.chat_template)
 
     def token(self, token_id: int) -> str:
-        """An id as the vocabulary spells it."""
-        return str(self._tokenizer.convert_ids_to_tokens(token_id))
+        """An id as text that can be read, so quoted if it is blank or no printable text."""
+        text = str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+        return text if text.isprintable() and text.strip() else repr(text)
 
     def special_ids(self) -> dict[str, int]:
         """Special tokens by their text."""

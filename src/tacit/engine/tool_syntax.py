@@ -115,8 +115,8 @@ def find_syntax(render: Callable[..., str], own: Reader | None = None) -> ToolSy
     prompt = asked if whole.startswith(asked) else "asked by the probe"
     said, seen, _ = whole.partition(prompt)[2].partition("seen by the probe")
     for read in (*([own] if own else []), *READERS):
-        if seen and [(c.name, _loaded(c.arguments)) for c in read(said)] == [
-            (PROBED.name, _loaded(PROBED.arguments))
+        if seen and [(c.name, loaded(c.arguments)) for c in read(said)] == [
+            (PROBED.name, loaded(PROBED.arguments))
         ]:
             return ToolSyntax(read, plain=False)
     return PLAIN
@@ -172,7 +172,7 @@ def typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
     """Arguments converted to the types of a schema; some syntaxes have only strings."""
     known = parameters.get("properties") or {}
     return {
-        name: _loaded(value)
+        name: loaded(value)
         if isinstance(value, str) and not _takes_text(known.get(name))
         else value
         for name, value in arguments.items()
@@ -186,11 +186,6 @@ def _takes_text(schema: Any) -> bool:
     if several := schema.get("anyOf") or schema.get("oneOf"):
         return any(map(_takes_text, several))
     return "string" in (schema.get("type") or "string")  # one type or a list of them
-
-
-def is_object(arguments: str) -> bool:
-    """True if a call's arguments are what they should be: a JSON object."""
-    return isinstance(_loaded(arguments), dict)
 
 
 def numbered(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
@@ -223,8 +218,9 @@ def _first_json(text: str) -> str:
     return text[:end]
 
 
-def _loaded(arguments: str) -> Any:
+def loaded(arguments: str) -> Any:
+    """Arguments as the tool is given them; the text itself if they are not JSON."""
     try:
-        return json.loads(arguments)
+        return _JSON.decode(arguments)
     except (ValueError, RecursionError):
         return arguments

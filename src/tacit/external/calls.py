@@ -15,8 +15,9 @@ from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.external.passing import OF_START, Exchange, KeyLabels
-from tacit.external.wire_formats import assembled, parsed
+from tacit.external.wire_formats import assembled
 from tacit.run.folder import RunFolder, read_lines
+from tacit.serve.upstream import parsed
 
 log = logging.getLogger(__name__)
 

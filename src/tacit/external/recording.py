@@ -7,10 +7,10 @@ import asyncio
 import itertools
 import json
 import os
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from tacit.external.program import answer_of, find_program
 from tacit.external.reading import ABOUT, OUTCOMES, Recording, about, read_recording
 from tacit.grading import grade
 from tacit.report.loopback import is_loopback
-from tacit.serve.http_server import BACKLOG, bind, serve
+from tacit.serve.http_server import BACKLOG, asked_to_stop, bind, serve
 from tacit.serve.upstream import Upstream
 from tacit.tasks import load_tasks
 from tacit.types import Task
@@ -45,9 +45,9 @@ class RecordOptions:
     pause: float
     program: str | None
     tasks: str | None
-    split: str
+    split: str | None
     limit: int | None
-    at_once: int
+    at_once: int | None
     quiet: bool
 
 
@@ -75,7 +75,7 @@ async def run_record(options: RecordOptions) -> None:
         host, port = sock.getsockname()[:2]
         base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         _say(f"recording calls to {upstream.url} at {base}/v1, in {run.path}")
-        with _asked_to_stop() as asked:
+        with asked_to_stop() as asked:
             serving = asyncio.create_task(serve(app, app, sock, GRACE, asked))
             try:
                 if options.program:
@@ -90,21 +90,7 @@ async def run_record(options: RecordOptions) -> None:
         show_recording(read_recording(run.path))
 
 
-@contextmanager
-def _asked_to_stop() -> Iterator[asyncio.Semaphore]:
-    """Released by each Ctrl-C and SIGTERM."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, asked.release)
-    try:
-        yield asked
-    finally:
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(which)
-
-
-def _say(sentence: str) -> None:
-    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
+_say = partial(err.print, soft_wrap=True)
 
 
 def check_folder(options: RecordOptions) -> KeylessFolder:
@@ -144,13 +130,15 @@ def _line(record: Record) -> str:
 
 def _tasks(options: RecordOptions) -> list[Task]:
     if not options.program:
-        if options.tasks:
-            raise ConfigError("--tasks are what --program is run on: give both")
+        given = [name for name in ("tasks", "split", "limit", "at_once") if getattr(options, name)]
+        if given:
+            flag = given[0].replace("_", "-")
+            raise ConfigError(f"--{flag} is for the tasks that --program runs on: add --program")
         return []
     if not options.tasks:
         raise ConfigError("--program needs --tasks: a task set, or a .jsonl file")
     find_program(options.program)
-    return load_tasks(options.tasks, split=options.split, limit=options.limit)
+    return load_tasks(options.tasks, split=options.split or "test", limit=options.limit)
 
 
 def _key(options: RecordOptions) -> str | None:
@@ -191,7 +179,7 @@ async def _play(
             said = line["error"] or mark or ""
             _say(run.hidden(f"{next(ended)} of {total}: {task.id} {said}".rstrip()))
 
-    playing: asyncio.Future[Any] = asyncio.gather(*(player() for _ in range(options.at_once)))
+    playing: asyncio.Future[Any] = asyncio.gather(*(player() for _ in range(options.at_once or 1)))
     await asyncio.wait({playing, serving}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         playing.cancel()

@@ -27,10 +27,10 @@ from tacit.external.loopback_server import Loopback
 from tacit.external.passing import Exchange, Local, PassThrough
 from tacit.external.program import answer_of, find_program
 from tacit.external.reading import Recording, about, call_of, calls_of, read_recording, speaks
-from tacit.external.wire_formats import GENERATING, parsed
+from tacit.external.wire_formats import GENERATING
 from tacit.registry import did_you_mean
 from tacit.serve.http_error import HttpError
-from tacit.serve.upstream import Upstream
+from tacit.serve.upstream import Upstream, parsed
 from tacit.types import Call, Task, Usage
 
 REPLAYS = "replays.jsonl"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.api.answer import tool_calls_of, usage_of
+from tacit.serve.upstream import parsed
 from tacit.types import ChatMessage, Stop, ToolCall, Usage
 
 Json = dict[str, Any]
@@ -149,14 +150,6 @@ def _usage(reported: Any) -> Usage | None:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def parsed(data: bytes | bytearray) -> Any:
-    """JSON, or None if it is none."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
 
 
 def assembled(path: str, stream: bytes | bytearray) -> tuple[Json | None, bool]:

@@ -13,9 +13,10 @@ def is_loopback(name: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def names_loopback(host: str) -> bool:
-    """True if a Host header names the loopback. A site that points its own name here does not."""
+def names_loopback(host: str, *more: str) -> bool:
+    """True if a Host header names the loopback or one of `more`, not a site that points here."""
     try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
+        name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
+    return name in more or is_loopback(name)

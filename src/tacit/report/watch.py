@@ -153,7 +153,8 @@ class Handler(BaseHTTPRequestHandler):
         header = self.headers.get("X-Tacit-Token", "")
         token = query.get("token", "") if path == ["events"] else header  # events send no headers
         if not names_loopback(self.headers.get("Host", "")):  # how another site would get in
-            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page answers to 127.0.0.1 only.")
+            told = "Open the address that `tacit watch` printed."
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, told)
         elif self.command == "GET" and path == [""]:
             self._send(_page().encode(), "text/html; charset=utf-8")
         elif self.command == "GET" and path[0] == "assets":

@@ -15,6 +15,10 @@ from tacit.errors import ConfigError
 from tacit.report.loopback import is_loopback, names_loopback
 from tacit.serve.http_error import HttpError, retry_later
 
+CONTAINERS = "host.docker.internal"
+"""This machine as apps in containers name it. `.internal` is reserved, so no public site has this
+name; and a page of that name is refused as soon as it shows its Origin, as it must to post."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
@@ -64,12 +68,14 @@ def _check_site(request: Request) -> None:
     """Without a key, refuse whatever a browser here sends on behalf of another web site."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     server = request.scope["server"]
-    if server and is_loopback(server[0]) and not names_loopback(host):
-        raise HttpError(421, "without a key the server answers to 127.0.0.1 and localhost only")
+    apps = () if origin else (CONTAINERS,)
+    if server and is_loopback(server[0]) and not names_loopback(host, *apps):
+        told = f"use 127.0.0.1, localhost or {CONTAINERS} in the URL, or send `Host: localhost`"
+        raise HttpError(421, f"without a key this host name is refused: {told}")
     fetched = request.headers.get("sec-fetch-site", "none")
     own = origin is None or origin.partition("://")[2] == host
     if not own or fetched not in ("none", "same-origin"):
-        raise HttpError(403, "without a key the server answers no page of another origin")
+        raise HttpError(403, "without a key the server answers no web page of another origin")
 
 
 async def read_body(request: Request, limits: ServerLimits, *, json: bool = True) -> bytes:
@@ -80,7 +86,7 @@ async def read_body(request: Request, limits: ServerLimits, *, json: bool = True
     kind = request.headers.get("content-type", "").partition(";")[0]
     if json and kind.strip().lower() != "application/json":
         raise HttpError(415, "the body must be JSON: send `Content-Type: application/json`")
-    too_large = HttpError(413, f"the body is over the limit of {limits.body_bytes} bytes")
+    too_large = HttpError(413, f"the body is over the server's limit of {limits.body_bytes} bytes")
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.body_bytes:
         raise too_large

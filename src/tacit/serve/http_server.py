@@ -8,7 +8,9 @@ asked again ends the grace at once.
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
+from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 import uvicorn
@@ -46,6 +48,19 @@ def bind(host: str, port: int) -> socket.socket:
         told = f"cannot listen on {host} port {port} ({error.strerror})"
         raise ConfigError(f"{told}: choose others with --host and --port") from None
     return sock
+
+
+@contextlib.contextmanager
+def asked_to_stop() -> Iterator[asyncio.Semaphore]:
+    """Released by each Ctrl-C and SIGTERM."""
+    loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, asked.release)
+    try:
+        yield asked
+    finally:
+        for which in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(which)
 
 
 class Served(Protocol):

@@ -1,9 +1,7 @@
 """What `tacit serve` does: checks everything, loads the team, serves it until told to stop."""
 
-import asyncio
 import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +21,7 @@ from tacit.run.opening import answer_form_of, open_engines, prices_of
 from tacit.serve.admission import ServerLimits, keys_from
 from tacit.serve.app import Service
 from tacit.serve.budgets import STOPS, BudgetRules, Budgets, parse_budget
-from tacit.serve.http_server import BACKLOG, bind, serve
+from tacit.serve.http_server import BACKLOG, asked_to_stop, bind, serve
 from tacit.serve.proxy import ACTOR, ProxyBackend, with_foreign_actor
 from tacit.serve.team_backend import TeamBackend
 from tacit.serve.upstream import Upstream
@@ -124,12 +122,8 @@ async def run_serve(config: Config, options: ServeOptions, trained: Path | None)
         _log_to_stderr(quiet=options.quiet)
         sock.listen(BACKLOG)  # whoever reads the next line can connect
         _say_where(name, sock, options, bool(limits.keys))
-        loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(which, asked.release)
-        await serve(service, app, sock, options.grace, asked)
-        for which in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(which)
+        with asked_to_stop() as asked:
+            await serve(service, app, sock, options.grace, asked)
     err.print("stopped")
 
 

@@ -138,20 +138,21 @@ def failed(sentence: str, said: Any = None) -> HttpError:
 
 async def _refusal(reply: httpx2.Response) -> HttpError:
     """What the server said instead of an answer, with its status and its time to wait."""
-    problem = failed("the Actor's server refused", _parsed(await reply.aread()))
+    problem = failed("the Actor's server refused", parsed(await reply.aread()))
     status = reply.status_code if reply.status_code < 600 else problem.status
     wait = {k: v for k, v in reply.headers.items() if k.lower() == "retry-after"}
     return replace(problem, status=status, headers=wait)
 
 
 def _object(data: bytes | str) -> Json:
-    value = _parsed(data)
+    value = parsed(data)
     if not isinstance(value, dict):
         raise failed("the Actor's server did not answer with JSON")
     return value
 
 
-def _parsed(data: bytes | str) -> Any:
+def parsed(data: bytes | bytearray | str) -> Any:
+    """JSON, or None if it is none."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from pydantic import ValidationError
 
 from tacit.config import McpConfig
-from tacit.errors import ConfigError
-from tacit.registry import check_name
+from tacit.errors import ConfigError, first_error
+from tacit.registry import check_name, did_you_mean
 from tacit.team.tools import Tool, ToolContext, clipped, readable, words
 from tacit.types import ToolSpec
 
@@ -41,8 +41,9 @@ async def open_tools(name: str, config: McpConfig, only: Sequence[str] = ()) -> 
         check_name(f"tool of the MCP server `{name}`", one, config.allow)
     server = _server(name, config)
     offered = await server.offered()
-    for one in config.allow:
-        check_name(f"tool of the MCP server `{name}`", one, offered)
+    if missing := [one for one in config.allow if one not in offered]:
+        told = ", ".join(f"`{one}` ({did_you_mean(one, offered)})" for one in missing)
+        raise ConfigError(f"the MCP server `{name}` has no tool {told}")
     return [
         Tool(
             spec=ToolSpec(
@@ -212,8 +213,7 @@ def _text(block: Any) -> str:
 
 def _reason(error: BaseException) -> str:
     """The first plain error of the groups that the SDK's tasks end in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_error(error)
     if isinstance(error, TimeoutError):
         return "no answer in time"
     said = words(error) if isinstance(error, ValidationError) else str(error)
