@@ -1,8 +1,8 @@
 """The work behind `tacit audit` of a config or a run."""
 
 import shlex
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,32 +106,20 @@ async def run_audit(
     run = RunFolder.check(folder, config)
     with run.held():
         spending = Spending(run, prices, config.spend_cap)
-        account = spending.account(note)
-        async with open_rosters(config, {name: config.team}, trained, account) as opened:
-            rosters, grader = opened
-            run.begin(config)
-            with bars() as listen:
-                player = TeamPlayer(
-                    config=config,
-                    run=run,
-                    roster=rosters[name],
-                    grader=grader,
-                    cap=spending.cap(),
-                    listen=listen,
-                )
-                audit = Audit(
-                    player=player,
-                    tasks=tasks[:PROBE] if dry else tasks,
-                    settings=config.audit,
-                    confidence=config.evaluation.confidence,
-                    prices=prices,
-                    samples=samples,
-                    say=note,
-                )
-                await audit.run()
-                if dry:
-                    return estimate(audit, len(tasks), config.spend_cap)
-                messages = await audit.telling()
+        async with open_player(config, run, name, trained, spending) as player:
+            audit = Audit(
+                player=player,
+                tasks=tasks[:PROBE] if dry else tasks,
+                settings=config.audit,
+                confidence=config.evaluation.confidence,
+                prices=prices,
+                samples=samples,
+                say=note,
+            )
+            await audit.run()
+            if dry:
+                return estimate(audit, len(tasks), config.spend_cap)
+            messages = await audit.telling()
         result = {
             "name": config.name,
             "seed": config.seed,
@@ -144,6 +132,22 @@ async def run_audit(
         }
         run.write_json(FILE, result)
     return result | {"folder": str(folder)}
+
+
+@asynccontextmanager
+async def open_player(
+    config: Config, run: RunFolder, name: str, trained: Path | None, spending: Spending
+) -> AsyncIterator[TeamPlayer]:
+    """The config's own team, ready to play into this folder."""
+    assert config.team is not None
+    account = spending.account(note)
+    async with open_rosters(config, {name: config.team}, trained, account) as (rosters, grader):
+        run.begin(config)
+        with bars() as listen:
+            cap, roster = spending.cap(), rosters[name]
+            yield TeamPlayer(
+                config=config, run=run, roster=roster, grader=grader, cap=cap, listen=listen
+            )
 
 
 @contextmanager

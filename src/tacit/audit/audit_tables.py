@@ -104,7 +104,7 @@ def prune_tables(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         rows,
         title="Smaller teams on tasks that the audit did not use",
         legend="`tokens` are said and read, as a share of the whole team's. A team passed if its "
-        f"interval, widened for the proposals and looks of all starts, is above −1 point.{again * failed}",
+        f"interval, widened for all proposals and looks so far, is above −1 point.{again * failed}",
     )
     for sentence in result.get("notes", ()):
         yield Text(f"note: {sentence}")

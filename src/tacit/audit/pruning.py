@@ -17,15 +17,14 @@ from typing import Any
 
 import yaml
 
-from tacit.audit.audit_command import bars
+from tacit.audit.audit_command import open_player
 from tacit.audit.audit_tables import prune_tables
 from tacit.audit.auditing import BASE, FILE, rungs_of
 from tacit.audit.proposals import Proposal, proposals_of
 from tacit.audit.rivals import learned_proposals
 from tacit.audit.team_player import TeamPlayer
 from tacit.audit.worth import adjusted, by_task, pairs_of
-from tacit.cli.commands import open_rosters
-from tacit.cli.terminal import note, out as console, print_json
+from tacit.cli.terminal import out as console, print_json
 from tacit.config import Config, TeamConfig
 from tacit.errors import ConfigError
 from tacit.evaluation.statistics import Estimate
@@ -89,23 +88,11 @@ async def run_prune(folder: Path, most: int, *, rivals: bool = False) -> dict[st
     check = RunFolder.check(folder / CHECK, config)
     with check.held():
         spending = Spending(check, prices_of(config), config.spend_cap)
-        teams = {WHOLE: config.team}
-        async with open_rosters(config, teams, trained, spending.account(note)) as opened:
-            rosters, grader = opened
-            check.begin(config)
-            with bars() as listen:
-                player = TeamPlayer(
-                    config=config,
-                    run=check,
-                    roster=rosters[WHOLE],
-                    grader=grader,
-                    cap=spending.cap(),
-                    listen=listen,
-                )
-                if rivals:
-                    seen = [t for t in tasks_of(config.tasks, config.judge) if t.id in used]
-                    known += await learned_proposals(player, seen, base, audit["spent"])
-                checked = await check_all(player, known, tasks, config.evaluation.confidence)
+        async with open_player(config, check, WHOLE, trained, spending) as player:
+            if rivals:
+                seen = [t for t in tasks_of(config.tasks, config.judge) if t.id in used]
+                known += await learned_proposals(player, seen, base, audit["spent"])
+            checked = await check_all(player, known, tasks, config.evaluation.confidence)
     more = {"notes": player.notes, "spend": spending.to_json()}
     return _written(run, config, known, checked, trained, more)
 
