@@ -70,25 +70,28 @@ def chosen_lines(run: Path) -> dict[str, float]:
     return lines_of(folder.episodes(f"eval-{step:06d}"), config.team.agents)
 
 
-def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> None:
-    """Train; whoever is out of time is told to save, and ends with the steps it has."""
-    command = [*TACIT, "train", recipe, *overrides, "--out", str(run)]
-    if not _in_time(command, until) and (step := Checkpoints(run / "checkpoints").step("last")):
-        subprocess.run([*TACIT, "train", str(run), f"train.steps={step}"], check=False)
+def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> bool:
+    """Train; whoever is out of time is told to save, and ends with the steps it has.
+
+    False if it ended otherwise, as where memory ran out: it may go on with other settings.
+    """
+    code = _in_time([*TACIT, "train", recipe, *overrides, "--out", str(run)], until)
+    if code is None and (step := Checkpoints(run / "checkpoints").step("last")):
+        code = subprocess.run([*TACIT, "train", str(run), f"train.steps={step}"]).returncode
+    return not code
 
 
-def _in_time(command: list[str], until: float | None) -> bool:
-    """Run a command that saves when it is told to end; False if it had to be told."""
+def _in_time(command: list[str], until: float | None) -> int | None:
+    """The exit code of a command that saves when it is told to end; None if it had to be told."""
     with subprocess.Popen(command) as process:
         try:
-            process.wait(until)
+            return process.wait(until)
         except subprocess.TimeoutExpired:
             _end(process)
-            return False
+            return None
         except SystemExit:  # told to end ourselves
             _end(process)
             raise
-    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -172,9 +175,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.budget:
         before = args.out.with_name(f"{args.out.name}-untrained")
         args.overrides += budget_of(args.recipe, args.overrides, before, args.budget)
-    train(args.recipe, args.out, args.overrides, args.until)
+    labels = [test.partition("=")[0] for test in args.test]
+    tested = any((args.out / one).exists() for one in labels if not one.startswith(UNTRAINED))
+    # weights that were tested stay as they are, or a test that goes on would mix two
+    trained = tested or train(args.recipe, args.out, args.overrides, args.until)
     if Checkpoints(args.out / "checkpoints").step("best") is None:
         print(f"error: {args.out} was not evaluated in time", file=sys.stderr)
+        return 1
+    if not trained:
+        print(f"error: {args.out} broke off, and the same command goes on", file=sys.stderr)
         return 1
     chosen = chosen_lines(args.out).items()
     lines = [f"team.agents.{role}.silent_above={line}" for role, line in chosen]

@@ -49,9 +49,10 @@ def test_a_run_is_trained_tested_and_kept(tmp_path: Path) -> None:
     wrong = ["--test", "wrong=tasks.offset=6;tasks.name=none"]
     assert main([*asked, *wrong]) == 1, "one test cannot be played"
     partly = json.loads((tmp_path / "run" / "record.json").read_text())["evaluations"]
+    asked[1] = "train.steps=3"
     assert main(asked) == 0 == main(asked), "played already, and then there already"
     kept = json.loads((tmp_path / "tiny-s0.json").read_text())["evaluations"]
-    assert kept == partly
+    assert kept == partly, "weights that were tested stay as they are"
     assert {"eval-000000", "eval-000001", "test", "test made to speak", "solo"} <= kept.keys()
     assert "untrained test made to speak" in kept and "hinter" not in str(kept["solo"]["calls"])
     assert "wrong" not in kept and len(kept["test"]["right"]) == 4
@@ -73,6 +74,19 @@ def test_a_tests_team_may_be_a_file(tmp_path: Path) -> None:
     assert said == "team=topology: solo\nagents: {actor: {}}\n"
     for other in ("team={topology: solo}", "prices=prices.yaml"):
         assert inlined(other) == other
+
+
+@pytest.mark.slow
+def test_a_run_that_broke_off_is_not_tested(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recipe, run = tmp_path / "tiny.yaml", tmp_path / "run"
+    recipe.write_text(yaml.safe_dump(tree(train={"steps": 1})))
+    asked = [str(recipe), "--out", str(run), "--test", "trained=tasks.limit=2", "--keep", "tiny"]
+    assert main([*asked[:3]]) == 0
+    asked[1:1] = ["train.tasks_per_step=3"]  # which the run in that folder does not have
+    assert main([*asked, "--records", str(tmp_path)]) == 1
+    assert "broke off" in capfd.readouterr().err and not (run / "trained").exists()
 
 
 @pytest.mark.slow
