@@ -80,10 +80,12 @@ def course(curve: Sequence[float | None], scale: float = 1.0) -> str:
 
 def alone(records: Records, name: str, team: Measured) -> Measured | None:
     """The Actor by itself on the same tasks, with the same model folder and cap where there are
-    two: a record's own evaluation `solo, TASKS` before that of others."""
+    two: a record's own evaluation `solo, TASKS`, or of whom it is a variant, before that of
+    others."""
     tasks = team.tasks.partition("/")[0]
-    if own := records.measured(name, f"solo, {tasks}"):
-        return own
+    for one in (name, name.partition("+")[0]):
+        if own := records.measured(one, f"solo, {tasks}"):
+            return own
     if team.tasks == "gsm8k/test":
         again = name.endswith("+right-end") or name in RIGHT_END
         return records.measured("baselines+right-end" if again else "baselines", "solo")

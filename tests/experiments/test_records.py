@@ -10,6 +10,7 @@ import pytest
 from experiments import pages
 from experiments.records import Records, auc, difference
 from experiments.tables import (
+    alone,
     difficulty_table,
     level_table,
     measured_table,
@@ -145,6 +146,20 @@ def test_what_is_no_record_is_named(tmp_path: Path) -> None:
         Records.read(tmp_path)
     with pytest.raises(ConfigError, match="no record `hint`"):
         Records().get("hint", "trained")
+
+
+def test_a_variant_is_held_against_the_actor_alone_of_its_experiment(tmp_path: Path) -> None:
+    mine = {"tasks": "math500/test"}
+    own, others = recorded("1100", [5] * 4, **mine), recorded("0000", [5] * 4, **mine)
+    runs = {
+        "math-hint-s0": {"trained": own, "solo, math500": own},
+        "math-hint+kl-s0": {"trained": own},
+        "baselines-dialogue-s0": {"solo, math500": others},
+    }
+    records = records_of(tmp_path, runs)
+    for name in ("math-hint", "math-hint+kl"):
+        solo = alone(records, name, records.get(name, "trained"))
+        assert solo and solo.accuracy.mean == 0.5, name
 
 
 def test_only_what_was_made_before_has_the_wrong_end(monkeypatch: pytest.MonkeyPatch) -> None:
