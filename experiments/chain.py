@@ -8,7 +8,9 @@ the outcome. For a rented GPU, where what is not kept in time is lost:
       --test "trained=tasks={name: 'experiments.split_gsm8k:tasks', split: test}" --keep split-blind
 
 A test whose label begins with `untrained` or `solo` is the recipe's, without the trained weights.
-If a test fails, the record stays in the run folder, without it; the same command resumes.
+`team=FILE.yaml` in a test plays the team of that file. If a test fails, the record stays in the run
+folder, without it; the same command resumes, also after SIGTERM. A recipe that has only `teams:` is
+played by `tacit compare`, and then kept.
 """
 
 import argparse
@@ -17,19 +19,22 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from experiments.keep import dump, record
 from tacit import Episode, TacitError, load_config
 from tacit.learn.checkpoint import Checkpoints
-from tacit.run.folder import RunFolder
+from tacit.run.folder import RunFolder, write_atomically
 from tacit.team.roster import has_role
 
 GRID = [round(0.05 * n, 2) for n in range(1, 20)]
 UNTRAINED = ("untrained", "solo")
+TACIT = (sys.executable, "-m", "tacit")
 GRACE_S = 60
 """For saving, after which a run that was told to end is killed."""
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code of who was told to end."""
 
 
 def lines_of(episodes: Iterable[Episode], roles: Iterable[str]) -> dict[str, float]:
@@ -65,34 +70,79 @@ def chosen_lines(run: Path) -> dict[str, float]:
     return lines_of(folder.episodes(f"eval-{step:06d}"), config.team.agents)
 
 
-def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> None:
-    """Train; whoever is out of time is told to save, and ends with the steps it has."""
-    tacit = [sys.executable, "-m", "tacit", "train"]
-    command = [*tacit, recipe, *overrides, "--out", str(run)]
+def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> bool:
+    """Train; whoever is out of time is told to save, and ends with the steps it has.
+
+    False if it ended otherwise, as where memory ran out: it may go on with other settings.
+    """
+    code = _in_time([*TACIT, "train", recipe, *overrides, "--out", str(run)], until)
+    if code is None and (step := Checkpoints(run / "checkpoints").step("last")):
+        code = subprocess.run([*TACIT, "train", str(run), f"train.steps={step}"]).returncode
+    return not code
+
+
+def _in_time(command: list[str], until: float | None) -> int | None:
+    """The exit code of a command that saves when it is told to end; None if it had to be told."""
     with subprocess.Popen(command) as process:
         try:
-            process.wait(until)
-            return
+            return process.wait(until)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    if step := Checkpoints(run / "checkpoints").step("last"):
-        subprocess.run([*tacit, str(run), f"train.steps={step}"], check=False)
+            _end(process)
+            return None
+        except SystemExit:  # told to end ourselves
+            _end(process)
+            raise
 
 
-def play(source: list[str], settings: list[str], folder: Path) -> bool:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def budget_of(recipe: str, overrides: list[str], folder: Path, share: float) -> list[str]:
+    """`budget.tokens` as a share of what the untrained team generates on the validation tasks."""
+    if not play([recipe, *overrides], ["evaluation.without_helpers=false"], folder):
+        sys.exit(1)
+    (team,) = RunFolder(folder).read_json("summary.json")["teams"].values()
+    tokens = round(share * team["generated"]["mean"])
+    print(f"budget.tokens={tokens}", flush=True)
+    return [f"budget.tokens={tokens}"]
+
+
+def play(source: list[str], settings: list[str], folder: Path, verb: str = "eval") -> bool:
     """Play one test; False if that failed."""
-    command = [sys.executable, "-m", "tacit", "eval", *source, *settings, "--out", str(folder)]
+    said = [inlined(one) for one in settings]
+    command = [*TACIT, verb, *source, *said, "--out", str(folder)]
     if subprocess.run(command, check=False).returncode:
         print(f"error: `{folder.name}` could not be played", file=sys.stderr)
         return False
     return True
 
 
-def main(arguments: list[str] | None = None) -> int:
+def inlined(setting: str) -> str:
+    """`team=FILE.yaml` with the file's text in its place."""
+    name, _, file = setting.partition("=")
+    named = name == "team" and file.endswith(".yaml")
+    return f"team={Path(file).read_text(encoding='utf-8')}" if named else setting
+
+
+def write(path: Path, name: str, run: Path, folders: Mapping[str, Path]) -> None:
+    write_atomically(path, (dump(record(name, run, folders)) + "\n").encode())
+    print(f"wrote {path}")
+
+
+def compare(args: argparse.Namespace, path: Path) -> int:
+    """Play the teams of a recipe in which nothing is trained."""
+    complete = play([args.recipe, *args.overrides], [], args.out, "compare")
+    if args.keep and complete:
+        write(path, args.keep, args.out, {"": args.out})
+    return 0 if complete else 1
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.chain",
         description=__doc__,
@@ -105,17 +155,35 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--test", action="append", default=[], metavar="LABEL=a.b=c;a.b=c", help="settings to play"
     )
+    parser.add_argument(
+        "--budget", type=float, metavar="SHARE", help="budget.tokens, of the untrained team's"
+    )
     parser.add_argument("--keep", metavar="NAME", help="write the record NAME-sSEED.json")
     parser.add_argument("--records", type=Path, default=Path("experiments/results"))
-    args = parser.parse_args(arguments)
-    seed = load_config(args.recipe, args.overrides).seed
-    path = args.records / f"{args.keep}-s{seed}.json"
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parsed(arguments)
+    config = load_config(args.recipe, args.overrides)
+    path = args.records / f"{args.keep}-s{config.seed}.json"
     if args.keep and path.exists():
         print(f"{path} is there already: nothing to do")
         return 0
-    train(args.recipe, args.out, args.overrides, args.until)
+    if config.team is None:
+        return compare(args, path)
+    if args.budget:
+        before = args.out.with_name(f"{args.out.name}-untrained")
+        args.overrides += budget_of(args.recipe, args.overrides, before, args.budget)
+    labels = [test.partition("=")[0] for test in args.test]
+    tested = any((args.out / one).exists() for one in labels if not one.startswith(UNTRAINED))
+    # weights that were tested stay as they are, or a test that goes on would mix two
+    trained = tested or train(args.recipe, args.out, args.overrides, args.until)
     if Checkpoints(args.out / "checkpoints").step("best") is None:
         print(f"error: {args.out} was not evaluated in time", file=sys.stderr)
+        return 1
+    if not trained:
+        print(f"error: {args.out} broke off, and the same command goes on", file=sys.stderr)
         return 1
     chosen = chosen_lines(args.out).items()
     lines = [f"team.agents.{role}.silent_above={line}" for role, line in chosen]
@@ -132,13 +200,12 @@ def main(arguments: list[str] | None = None) -> int:
             folders[label] = folder
     complete = len(folders) > len(args.test)
     if args.keep:
-        target = path if complete else args.out / "record.json"
-        target.write_text(dump(record(args.keep, args.out, folders)) + "\n", encoding="utf-8")
-        print(f"wrote {target}")
+        write(path if complete else args.out / "record.json", args.keep, args.out, folders)
     return 0 if complete else 1
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         sys.exit(main())
     except TacitError as error:

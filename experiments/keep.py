@@ -33,7 +33,7 @@ CURVES = (
     "accuracy/sampled", "accuracy/silent_arm", "accuracy/policy", "cost/tokens", "cost/turns",
     "lambda/tokens", "lambda/turns", "lambda/money", "groups/mixed", "groups/too_easy",
     "groups/too_hard", "train/gradient_norm", "train/entropy", "train/base_loss",
-    "train/engine_gap", "train/clip_fraction", "train/dropped",
+    "train/engine_gap", "train/clip_fraction", "train/dropped", "train/ref_kl",
 )  # fmt: skip
 """Of every step's numbers, those that are kept; tokens and silence by role too."""
 

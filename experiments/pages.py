@@ -29,8 +29,8 @@ WRONG_END = (
     "Measured with the wrong end of silence (see [limits](../results.md#limits)){but}. What is "
     "said here about agents that may be silent has to be measured again."
 )
-RIGHT_END = "right-end"
-"""The variant of an experiment that was made again."""
+RIGHT_END_SINCE = "2026-11-17"
+"""Runs that began before may have the wrong end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +239,12 @@ def experiments(records: Records) -> dict[str, list[str]]:
 
 def page(records: Records, name: str, names: list[str]) -> str:
     """Everything that is recorded of an experiment and its variants."""
-    wrong_end = name.startswith(("gspo", "silence-")) or name == "baselines-dialogue"
+    right = [n for n in names if records.begun(n) >= RIGHT_END_SINCE]
+    silent = name.startswith(("gspo", "silence-")) or name == "baselines-dialogue"
     parts = [f"# {name}\n"]
     parts += [f"{'' if n == name else f'`{n}`: '}{_about(n)}\n" for n in names]
-    again = f"{name}+{RIGHT_END}" in names
-    but = f", all but `{name}+{RIGHT_END}`" if again else ""
-    parts += [f"{WRONG_END.format(but=but)}\n"] if wrong_end else []
+    but = f", all but {', '.join(f'`{n}`' for n in right)}" if right else ""
+    parts += [f"{WRONG_END.format(but=but)}\n"] if silent and right != names else []
     sections = {
         "Measured": tables.measured_table,
         "Paired differences": tables.within_table,

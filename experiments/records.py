@@ -128,6 +128,11 @@ class Records:
                 raise ConfigError(f"{path} is not a record: {error}") from None
         return cls(runs)
 
+    def begun(self, name: str) -> str:
+        """The day on which the first of its runs began; empty if that is not known."""
+        calls = [call for run in self.runs[name].values() for call in run["calls"][:1]]
+        return min((str(call["date"]) for call in calls), default="")
+
     def names(self, evaluation: str) -> list[str]:
         return [name for name, runs in self.runs.items() if _has(runs.values(), evaluation)]
 

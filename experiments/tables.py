@@ -16,6 +16,12 @@ BINS = ((0, 0), (1, 2), (3, 5), (6, 7), (8, 8), (0, 8))
 """Of eight sampled answers of the Actor alone, so many right."""
 WORTH = ", F1"
 """What rows are called that count what answers are worth; answers in words have F1."""
+RIGHT_END = {
+    "critic-small", "finetuned-hinter", "gspo+2-agents", "gspo+5-agents", "gspo+8-agents",
+    "hint-small", "hint-tool", "rivals+rest", "several",
+}  # fmt: skip
+"""Made with the right end of silence, as `…+right-end` is: they are held against the Actor alone
+as it was measured again."""
 Names = Sequence[str]
 
 
@@ -74,12 +80,14 @@ def course(curve: Sequence[float | None], scale: float = 1.0) -> str:
 
 def alone(records: Records, name: str, team: Measured) -> Measured | None:
     """The Actor by itself on the same tasks, with the same model folder and cap where there are
-    two: a record's own evaluation `solo, TASKS` before that of others."""
+    two: a record's own evaluation `solo, TASKS`, or of whom it is a variant, before that of
+    others."""
     tasks = team.tasks.partition("/")[0]
-    if own := records.measured(name, f"solo, {tasks}"):
-        return own
+    for one in (name, name.partition("+")[0]):
+        if own := records.measured(one, f"solo, {tasks}"):
+            return own
     if team.tasks == "gsm8k/test":
-        again = name.endswith("+right-end") or name == "finetuned-hinter"
+        again = name.endswith("+right-end") or name in RIGHT_END
         return records.measured("baselines+right-end" if again else "baselines", "solo")
     if tasks == "split-gsm8k":
         return records.measured(name, "alone")
@@ -260,7 +268,7 @@ def _trained(run: Mapping[str, Any]) -> tuple[str, ...]:
     roles = [k[7:] for k in curves if k.startswith("tokens/") and k != "tokens/actor"]
     known = {name: [x for x in curve if x is not None] for name, curve in curves.items()}
     episodes = settings.get("tasks_per_step", 16) * settings.get("group", 8)
-    norms, base = known["train/gradient_norm"], known.get("train/base_loss", [])
+    norms, base = known.get("train/gradient_norm", []), known.get("train/base_loss", [])
     quiet = {role: curves[f"silence/{role}"] for role in roles if f"silence/{role}" in curves}
     prices = (k for k in ("lambda/tokens", "lambda/turns") if k in curves)
     return (
@@ -268,11 +276,11 @@ def _trained(run: Mapping[str, Any]) -> tuple[str, ...]:
         str(training["best_step"]),
         " → ".join(percent(held_out["accuracy"][i]) for i in ends),
         " → ".join(f"{held_out['tokens'][i]:.0f}" for i in ends),
-        f"{sum(known['cost/tokens']) * episodes / 1e6:.1f}",
+        f"{sum(known.get('cost/tokens', [])) * episodes / 1e6:.1f}",
         "; ".join(f"{role} {course(curve, 100)}" for role, curve in quiet.items()),
         "; ".join(f"{role} {course(curves[f'tokens/{role}'])}" for role in roles),
         ", ".join(f"{curves[k][-1]:.3g}" for k in prices),
-        f"{fmean(norms):.3f} ± {stdev(norms):.3f}",
+        f"{fmean(norms):.3f} ± {stdev(norms):.3f}" if len(norms) > 1 else "",
         f"{fmean(base[:5]):.2f} → {fmean(base[-5:]):.2f}" if base else "",
         ", ".join(f"{seconds[k]:.0f}" for k in ("rollout", "update") if k in seconds),
         max((call["date"] for call in run["calls"]), default=""),

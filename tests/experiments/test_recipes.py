@@ -16,7 +16,7 @@ HERE = Path(__file__).parents[2] / "experiments"
 RECIPES = sorted(path for path in HERE.glob("*.yaml") if not path.stem.startswith("prices"))
 PLAYED = {
     "audit-debate", "audit-dialogue", "audit-roles", "baselines", "code-baselines", "rivals",
-    "search-gsm8k",
+    "rivals-rest", "search-gsm8k",
 }  # fmt: skip
 """Nothing in them is trained, or only what a search found."""
 TRAINED = [path for path in RECIPES if path.stem not in PLAYED]

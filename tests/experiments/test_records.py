@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments import pages
 from experiments.records import Records, auc, difference
 from experiments.tables import (
+    alone,
     difficulty_table,
     level_table,
     measured_table,
     points,
     separation,
+    training_table,
     within_table,
 )
 from tacit import ConfigError
@@ -143,6 +146,44 @@ def test_what_is_no_record_is_named(tmp_path: Path) -> None:
         Records.read(tmp_path)
     with pytest.raises(ConfigError, match="no record `hint`"):
         Records().get("hint", "trained")
+
+
+def test_a_variant_is_held_against_the_actor_alone_of_its_experiment(tmp_path: Path) -> None:
+    mine = {"tasks": "math500/test"}
+    own, others = recorded("1100", [5] * 4, **mine), recorded("0000", [5] * 4, **mine)
+    runs = {
+        "math-hint-s0": {"trained": own, "solo, math500": own},
+        "math-hint+kl-s0": {"trained": own},
+        "baselines-dialogue-s0": {"solo, math500": others},
+    }
+    records = records_of(tmp_path, runs)
+    for name in ("math-hint", "math-hint+kl"):
+        solo = alone(records, name, records.get(name, "trained"))
+        assert solo and solo.accuracy.mean == 0.5, name
+
+
+def test_only_what_was_made_before_has_the_wrong_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_about", lambda name: f"What {name} is.")
+    days = {"baselines": "2026-11-15", "gspo": "2026-11-15"}
+    days |= {"gspo+right-end": "2026-11-19", "gspo-code": "2026-11-19"}
+    one = recorded("1100", [5] * 4)
+    played = {"trained": one, "solo": one, "self-consistency": one}
+    runs = {
+        name: {0: {"seed": 0, "calls": [{"date": day}], "evaluations": played}}
+        for name, day in days.items()
+    }
+    both = pages.page(Records(runs), "gspo", ["gspo", "gspo+right-end"])
+    assert "wrong end of silence" in both and "all but `gspo+right-end`:" in both
+    assert "wrong end" not in pages.page(Records(runs), "gspo-code", ["gspo-code"])
+
+
+def test_a_run_that_was_ended_before_its_first_step_has_a_row(tmp_path: Path) -> None:
+    validation = {"step": [0], "accuracy": [0.5], "tokens": [9.0]}
+    empty = {"steps": 0, "best_step": 0, "validation": validation, "curves": {}, "seconds": {}}
+    records = records_of(tmp_path, {"hint-s0": {"trained": recorded("11", [5, 5])}})
+    run = {**records.runs["hint"][0], "config": {"train": {}}, "training": empty}
+    (row,) = training_table(Records({"hint": {0: run}}), ["hint"]).splitlines()[2:]
+    assert row.startswith("| seed 0 | 0 | 0 | 50.0 → 50.0 | 9 → 9 | 0.0 |")
 
 
 def test_every_record_is_read_and_told_about() -> None:
