@@ -182,7 +182,7 @@ s2_mad = Topology(
 )
 auction = Topology(
     play=_auction,
-    roles={"agent": Role(part="speaker", many=True, least=2)},
+    roles={"agent": Role(part="speaker", many=True, least=2, temperature=0.7)},
     summary="all draft, the surest words per token are heard",
 )
 one_context = Topology(

@@ -147,7 +147,7 @@ def find_tool(name: str) -> Tool:
     found = lookup("tool", TOOLS.get(name, name), {})
     if isinstance(found, Tool):
         return found
-    if not inspect.isroutine(found):
+    if not (inspect.isroutine(found) and hasattr(found, "__name__")):  # a `partial` has none
         raise ConfigError(f"tool `{name}` must be a function or a Tool")
     tool: Tool = lookup("tool", FUNCTION, {})(found, trusted=name in TOOLS)
     return tool
