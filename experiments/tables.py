@@ -16,12 +16,9 @@ BINS = ((0, 0), (1, 2), (3, 5), (6, 7), (8, 8), (0, 8))
 """Of eight sampled answers of the Actor alone, so many right."""
 WORTH = ", F1"
 """What rows are called that count what answers are worth; answers in words have F1."""
-RIGHT_END = {
-    "critic-small", "finetuned-hinter", "gspo+2-agents", "gspo+5-agents", "gspo+8-agents",
-    "hint-small", "hint-tool", "rivals+rest", "several",
-}  # fmt: skip
-"""Made with the right end of silence, as `…+right-end` is: they are held against the Actor alone
-as it was measured again."""
+MEASURED_AGAIN = "2026-11-18"
+"""Runs that began after this day are held against the Actor alone as it was measured again, as are
+those of before that played beside it."""
 Names = Sequence[str]
 
 
@@ -87,7 +84,8 @@ def alone(records: Records, name: str, team: Measured) -> Measured | None:
         if own := records.measured(one, f"solo, {tasks}"):
             return own
     if team.tasks == "gsm8k/test":
-        again = name.endswith("+right-end") or name in RIGHT_END
+        beside = name.endswith("+right-end") or name == "finetuned-hinter"
+        again = beside or records.begun(name) > MEASURED_AGAIN
         return records.measured("baselines+right-end" if again else "baselines", "solo")
     if tasks == "split-gsm8k":
         return records.measured(name, "alone")
@@ -97,7 +95,9 @@ def alone(records: Records, name: str, team: Measured) -> Measured | None:
         return records.measured(f"code-baselines-{tasks}", "solo")
     if team.tasks == "gsm8k/train":  # its own where it has one, since caps differ
         return records.measured(name, "solo") or records.measured("prompts", "solo")
-    return records.measured("baselines-dialogue", f"solo, {tasks}")
+    own = records.measured(name, "solo")
+    shared = records.measured("baselines-dialogue", f"solo, {tasks}")
+    return own if own and own.tasks == team.tasks else shared
 
 
 def _teams(records: Records, names: Names) -> Iterable[tuple[str, str, Measured]]:

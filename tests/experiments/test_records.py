@@ -173,7 +173,7 @@ def test_only_what_was_made_before_has_the_wrong_end(monkeypatch: pytest.MonkeyP
         for name, day in days.items()
     }
     both = pages.page(Records(runs), "gspo", ["gspo", "gspo+right-end"])
-    assert "wrong end of silence" in both and "all but `gspo+right-end`:" in both
+    assert "wrong end of silence" in both and "all but `gspo+right-end`." in both
     assert "wrong end" not in pages.page(Records(runs), "gspo-code", ["gspo-code"])
 
 
