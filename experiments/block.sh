@@ -2,7 +2,7 @@
 # Many runs on one GPU: `experiments/block.sh FILE [AT_ONCE]`, where each line of FILE is the arguments of one
 # `python -m experiments.chain`. Line N of FILE.txt logs to FILE-N.log. Run it again to resume what was stopped, which
 # `timeout -k 50 540 experiments/block.sh FILE` does well: it waits until every run has saved. UNTIL=200 before it gives
-# each run that many seconds of training in place of its own `--until`, so that in the last call all are tested.
+# each run that many seconds of training in place of its own `--until`, so that in the last call those under way are tested.
 set -euo pipefail
 lines=$1
 at_once=${2:-6}
@@ -25,8 +25,8 @@ export UNTIL=${UNTIL:-}
 grep -nvE '^[[:space:]]*(#|$)' "$lines" | sed -E 's/^([0-9]+):/\1 /; s/[[:space:]]+$//' |
   xargs -P "$at_once" -L 1 sh -c '
     n=$1; shift
-    python -m experiments.chain "$@" ${UNTIL:+--until "$UNTIL"} >>"$name-$n.log" 2>&1 && exit
+    env --default-signal=TERM python -m experiments.chain "$@" ${UNTIL:+--until "$UNTIL"} >>"$name-$n.log" 2>&1 && exit
     code=$?
     echo "line $n ended with $code: see $name-$n.log" >&2
     [ $code != 143 ] || exit 255 # told to end: no further line is begun
-    exit 1' chain
+    exit 1' chain | cat # which ends with the last of them; xargs does not wait

@@ -31,7 +31,7 @@ from tacit.team.roster import has_role
 GRID = [round(0.05 * n, 2) for n in range(1, 20)]
 UNTRAINED = ("untrained", "solo")
 TACIT = (sys.executable, "-m", "tacit")
-GRACE_S = 60
+GRACE_S = 45
 """For saving, after which a run that was told to end is killed."""
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of who was told to end."""
@@ -73,15 +73,15 @@ def chosen_lines(run: Path) -> dict[str, float]:
 def train(recipe: str, run: Path, overrides: list[str], until: float | None) -> bool:
     """Train; whoever is out of time is told to save, and ends with the steps it has.
 
-    False if it ended otherwise, as where memory ran out: it may go on with other settings.
+    False if it ended otherwise, as where memory ran out, or before its first step was saved.
     """
     code = _in_time([*TACIT, "train", recipe, *overrides, "--out", str(run)], until)
     if code is None and (step := Checkpoints(run / "checkpoints").step("last")):
-        code = subprocess.run([*TACIT, "train", str(run), f"train.steps={step}"]).returncode
-    return not code
+        code = _in_time([*TACIT, "train", str(run), f"train.steps={step}"])
+    return code == 0
 
 
-def _in_time(command: list[str], until: float | None) -> int | None:
+def _in_time(command: list[str], until: float | None = None) -> int | None:
     """The exit code of a command that saves when it is told to end; None if it had to be told."""
     with subprocess.Popen(command) as process:
         try:
@@ -116,7 +116,7 @@ def play(source: list[str], settings: list[str], folder: Path, verb: str = "eval
     """Play one test; False if that failed."""
     said = [inlined(one) for one in settings]
     command = [*TACIT, verb, *source, *said, "--out", str(folder)]
-    if subprocess.run(command, check=False).returncode:
+    if _in_time(command):
         print(f"error: `{folder.name}` could not be played", file=sys.stderr)
         return False
     return True

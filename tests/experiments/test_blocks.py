@@ -1,6 +1,11 @@
 """The lines of the block files: each can be played, and no run is tested on what it learns from."""
 
+import os
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from argparse import Namespace
 from collections import defaultdict
 from itertools import combinations
@@ -102,3 +107,39 @@ def test_every_file_says_what_it_is_and_is_named_in_the_results() -> None:
     for path in FILES:
         first = path.read_text(encoding="utf-8").splitlines()[0]
         assert first.startswith("# ") and path.name in open_runs, path.name
+
+
+CHAIN = """
+import signal, sys, time
+from pathlib import Path
+def end(*_):
+    time.sleep(float(sys.argv[1]))
+    Path(f"{sys.argv[1]}.saved").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+Path(f"{sys.argv[1]}.begun").write_text(" ".join(sys.argv[1:]))
+time.sleep(100)
+"""
+
+
+@pytest.mark.slow
+def test_a_block_that_is_told_to_end_waits_until_every_run_has_saved(tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "chain.py").write_text(CHAIN)
+    lines = '# four lines, three at once\n0.1 --test "a b=c d"\n0.8\n1.6\n0.2\n'
+    (tmp_path / "some.txt").write_text(lines)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with subprocess.Popen(
+        [ROOT / "experiments" / "block.sh", "some.txt", "3"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PYTHONPATH": "", "UNTIL": "5"},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as block:
+        while len([*tmp_path.glob("*.begun")]) < 3 and block.poll() is None:
+            time.sleep(0.05)
+        os.killpg(block.pid, signal.SIGTERM)
+        assert block.wait(60) != 0
+        saved = {path.stem for path in tmp_path.glob("*.saved")}
+    assert saved == {"0.1", "0.8", "1.6"}, "and no further line is begun"
+    assert (tmp_path / "0.1.begun").read_text() == "0.1 --test a b=c d --until 5"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.chain import TERMINATED, inlined, lines_of, main
+from experiments.chain import TERMINATED, inlined, lines_of, main, train
 from tacit import Call, ChatMessage, Episode, Usage
 from tacit.learn.checkpoint import Checkpoints
 from tacit.run.folder import RunFolder
@@ -87,6 +87,15 @@ def test_a_run_that_broke_off_is_not_tested(
     asked[1:1] = ["train.tasks_per_step=3"]  # which the run in that folder does not have
     assert main([*asked, "--records", str(tmp_path)]) == 1
     assert "broke off" in capfd.readouterr().err and not (run / "trained").exists()
+
+
+def test_a_run_whose_time_was_up_before_its_first_step_is_not_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.chain._in_time", lambda command, until: None)
+    for last in (None, 0):
+        monkeypatch.setattr(Checkpoints, "step", lambda self, name, last=last: last)
+        assert not train("tiny.yaml", tmp_path, [], until=1.0)
 
 
 @pytest.mark.slow
