@@ -98,10 +98,12 @@ def test_an_app_in_a_container_is_recorded_and_a_rebound_name_is_told_what_to_do
 ) -> None:
     with recording(tmp_path, server.url) as (base, _):
         port = base.split(":")[2].removesuffix("/v1")
-        app = ask(base, "models", None, host=f"host.docker.internal:{port}")
+        path, body = REQUESTS["chat"]
+        app = ask(base, path, json.dumps(body).encode(), host=f"host.docker.internal:{port}")
+        page = ask(base, "models", None, host=f"host.docker.internal:{port}")
         site = ask(base, "models", None, host=f"evil.example:{port}")
-    assert (app.status_code, site.status_code) == (200, 421)
-    assert "localhost or host.docker.internal in the URL" in site.json()["error"]["message"]
+    assert (app.status_code, page.status_code, site.status_code) == (200, 421, 421)
+    assert "localhost in the URL, or send `Host: localhost`" in site.json()["error"]["message"]
 
 
 def test_a_stream_is_kept_as_the_reply_that_would_have_come_whole(

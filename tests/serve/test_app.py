@@ -586,6 +586,8 @@ def test_an_app_in_a_container_is_answered_and_a_page_of_that_name_is_not() -> N
     with running(solo(lambda request: ANSWER)) as server:
         host = f"Host.Docker.Internal:{server.url.split(':')[2].removesuffix('/v1')}"
         assert server.post(headers={"host": host}).status_code == 200
+        read = httpx2.get(f"{server.url}/models", headers={"host": host})
+        assert read.status_code == 421, "a page's own GET shows no Origin"
         page = server.post(headers={"host": host, "origin": f"http://{host.lower()}"})
         assert page.status_code == 421
         assert "or send `Host: localhost`" in page.json()["error"]["message"]

@@ -68,9 +68,9 @@ def _check_site(request: Request) -> None:
     """Without a key, refuse whatever a browser here sends on behalf of another web site."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     server = request.scope["server"]
-    apps = () if origin else (CONTAINERS,)
+    apps = (CONTAINERS,) if request.method == "POST" and not origin else ()  # pages' have one
     if server and is_loopback(server[0]) and not names_loopback(host, *apps):
-        told = f"use 127.0.0.1, localhost or {CONTAINERS} in the URL, or send `Host: localhost`"
+        told = "use 127.0.0.1 or localhost in the URL, or send `Host: localhost`"
         raise HttpError(421, f"without a key this host name is refused: {told}")
     fetched = request.headers.get("sec-fetch-site", "none")
     own = origin is None or origin.partition("://")[2] == host
