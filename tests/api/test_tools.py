@@ -96,6 +96,7 @@ async def test_a_call_its_result_and_the_answer(serve: Callable[..., Server]) ->
         ("add up!", "{}", "Error: there is no tool `add up!`", "add_up_"),
         ("add", {"a": 1}, "2", "add"),
         ("add", None, "Error: a: Field required", "add"),
+        ("add", "", "Error: a: Field required", "add"),
     ],
 )
 async def test_malformed_calls_go_back_as_something_that_servers_take(
@@ -107,6 +108,7 @@ async def test_malformed_calls_go_back_as_something_that_servers_take(
     call, result = server.asked[1]["messages"][-2:]
     (function,) = [one["function"] for one in call["tool_calls"]]
     assert function["name"] == sent_name and isinstance(json.loads(function["arguments"]), dict)
+    assert arguments or json.loads(function["arguments"]) == {}, "as the tool was given them"
     assert result["content"].startswith(said)
     assert result["tool_call_id"] == call["tool_calls"][0]["id"] == "call00001"
     assert episode.calls[0].tool_calls[0].name == name

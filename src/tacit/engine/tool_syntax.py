@@ -221,6 +221,6 @@ def _first_json(text: str) -> str:
 def loaded(arguments: str) -> Any:
     """Arguments as the tool is given them; the text itself if they are not JSON."""
     try:
-        return _JSON.decode(arguments)
+        return _JSON.decode(arguments or "{}")
     except (ValueError, RecursionError):
         return arguments
