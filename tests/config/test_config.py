@@ -121,17 +121,20 @@ PRICED = {"reward": {"shape": "priced"}, "prices": "prices.yaml"}
     [
         (
             {"reward": {"shape": "priced"}, "budget": {"money": 0.1}},
-            "reward.shape: `priced` needs `prices:` and only `budget.money`",
+            "reward.shape: `priced` needs `prices:` and a budget of money alone",
         ),
-        (PRICED, "reward.shape: `priced` needs `prices:` and only `budget.money`"),
+        (
+            PRICED,
+            "reward.shape: `priced` needs `prices:` and a budget of money alone",
+        ),
         (
             PRICED | {"budget": {"money": 0.1, "tokens": 14}},
-            "reward.shape: `priced` needs `prices:` and only `budget.money`",
+            "reward.shape: `priced` needs `prices:` and a budget of money alone",
         ),
         ({"budget": {"money": 0.1}}, "budget.money: only `reward.shape: priced` holds it"),
         (
             {"reward": {"shape": "multiplicative"}, "budget": {"tokens": 14}},
-            "reward.shape: `multiplicative` has no λ; leave out budget.tokens and weight_tokens",
+            "budget: `reward.shape: multiplicative` has no λ for tokens",
         ),
         (
             {"budget": {"weight_tokens": 0.3, "turns": 2}},

@@ -2,8 +2,8 @@
 
 A proposal passes if the lower bound of its reward minus the whole team's, pair by pair, is above
 −1 point. The confidence is shared among all proposals and looks, since the best of several is taken
-and each look may end the check; looks of earlier starts, with fewer tasks, count as well. Of those
-that pass, the one that saves most tokens is written.
+and each look may end the check. Looks of earlier starts, with fewer tasks, count as well; several
+starts together may still err more often. Of those that pass, the one that saves most is written.
 """
 
 import hashlib

@@ -431,7 +431,7 @@ def check(
         str | None, typer.Argument(help="A config to check; default the pocket model.")
     ] = None,
 ) -> None:
-    """Check this machine, a config's tools and models, and say how to fix what fails."""
+    """Check this machine, start and check a config's tools and models, and say how to fix them."""
     from tacit.config import Config
 
     config = _config(source) if source else Config()

@@ -547,11 +547,9 @@ class Config(Section):
         shape, budget = self.reward.shape, self.budget
         unit = "money" if shape == "priced" else "tokens"
         if shape == "multiplicative" and (budget.tokens or budget.weight_tokens):
-            raise ValueError(
-                "reward.shape: `multiplicative` has no λ; leave out budget.tokens and weight_tokens"
-            )
+            raise ValueError("budget: `reward.shape: multiplicative` has no λ for tokens")
         if shape == "priced" and (budget.tokens or not (self.prices and budget.money)):
-            raise ValueError("reward.shape: `priced` needs `prices:` and only `budget.money`")
+            raise ValueError("reward.shape: `priced` needs `prices:` and a budget of money alone")
         if budget.money and shape != "priced":
             raise ValueError("budget.money: only `reward.shape: priced` holds it")
         for weight, name in (("weight_tokens", unit), ("weight_turns", "turns")):

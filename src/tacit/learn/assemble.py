@@ -39,10 +39,6 @@ NEVER_CHARGED = (
     "silence.warmup_steps is not below train.steps: unless speaking pays early, nothing is charged "
     "and the choice to speak is not trained"
 )
-ALL_LEFT_OUT = (
-    "team.without leaves out every trained agent, so nothing can be learned: keep one of them, or "
-    "set `trained` on another role"
-)
 
 
 class RemotePlayers(Protocol):
@@ -143,7 +139,10 @@ def check_training(config: Config) -> TeamConfig:
     gone = {cut.agent for cut in config.team.without if cut.reader is None and cut.round is None}
     trained = {role: config.team.agents[role] for role in policy_names(config, config.team)}
     if all({*agent_names(r, a.count)} <= gone for r, a in trained.items() if r not in gone):
-        raise ConfigError(ALL_LEFT_OUT)
+        raise ConfigError(
+            "team.without leaves out every trained agent, so nothing can be learned: keep one of "
+            "them, or set `trained` on another role"
+        )
     for role, agent in trained.items():
         _check_sampling(role, agent, config.model_named(agent.model))
     tasks = config.train_tasks
@@ -154,7 +153,10 @@ def check_training(config: Config) -> TeamConfig:
 def check_asked(team: TeamConfig, episodes: Iterable[Episode]) -> None:
     """Refuse cuts by round that leave out every trained agent, seen in the first evaluation."""
     if team.without and not any(call.policy for one in episodes for call in one.calls):
-        raise ConfigError(ALL_LEFT_OUT)
+        raise ConfigError(
+            "team.without: no held-out task asked a trained agent, so nothing can be learned: "
+            "leave out less, and begin again with another --out"
+        )
 
 
 def _check_sampling(role: str, agent: AgentConfig, model: ModelConfig) -> None:

@@ -104,7 +104,7 @@ class Trainer:
             self.on_note(f"{'done' if done else 'going on'} after step {self.state.step}")
             self._say_schedule()
         origin = {"from": str(self.start.folder.resolve())} if self.start and not resumed else {}
-        self.run.begin(config, **origin)  # only now, so that a refused run leaves nothing
+        self.run.begin(config, **origin)  # only now: what is refused before leaves nothing
         folder, tree = str(self.run.path / "tracker"), config.model_dump(mode="json")
         trackers = Trackers(config.train.trackers, config.name, folder, tree)
         self.journal = Journal(self.run, self.meter, trackers, self.on_step)

@@ -17,9 +17,9 @@ from tacit.search.search_state import State, Turn, amount
 
 LEGEND = (
     "Teams with as many `tasks` played the same ones. The accuracy flatters the winner, which was "
-    "chosen on them. `cost` is per episode, in the unit of the budget. `in 1` left after rung 1, "
-    "`last` after the last; `beaten` if its paired interval against the leader was below 0. `new` "
-    "teams are changed leaders."
+    "chosen on them. `cost` is per episode, in the unit of the budget. In `out`, `in 1` left after "
+    "rung 1, `last` after the last; `beaten` had a paired interval against the leader below 0. "
+    "`new` teams are edited copies of leaders."
 )
 
 
