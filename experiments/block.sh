@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Many runs on one GPU: `experiments/block.sh FILE [AT_ONCE]`, where each line of FILE is the arguments of one
 # `python -m experiments.chain`. Line N of FILE.txt logs to FILE-N.log. Run it again to resume what was stopped, which
-# `timeout -k 50 540 experiments/block.sh FILE` does well: it waits until every run has saved. UNTIL=200 before it gives
-# each run that many seconds of training in place of its own `--until`, so that in the last call those under way are tested.
+# `timeout -k 50 540 experiments/block.sh FILE` does well: it waits until every run has saved. With UNTIL=200 before it,
+# training ends 200 seconds after the block began, in place of each line's own `--until`, so that there is time for tests.
 set -euo pipefail
 lines=$1
 at_once=${2:-6}
@@ -20,12 +20,12 @@ fi
 trap '' TERM # each chain heeds it
 name=$(basename "$lines" .txt)
 export name
-export UNTIL=${UNTIL:-}
+export END=${UNTIL:+$(($(date +%s) + UNTIL))}
 # a blank at the end of a line would join the next one to it
 grep -nvE '^[[:space:]]*(#|$)' "$lines" | sed -E 's/^([0-9]+):/\1 /; s/[[:space:]]+$//' |
   xargs -P "$at_once" -L 1 sh -c '
     n=$1; shift
-    env --default-signal=TERM python -m experiments.chain "$@" ${UNTIL:+--until "$UNTIL"} >>"$name-$n.log" 2>&1 && exit
+    env --default-signal=TERM python -m experiments.chain "$@" ${END:+--until "$((END - $(date +%s)))"} >>"$name-$n.log" 2>&1 && exit
     code=$?
     echo "line $n ended with $code: see $name-$n.log" >&2
     [ $code != 143 ] || exit 255 # told to end: no further line is begun
