@@ -38,8 +38,8 @@ def test_a_gain_is_what_speaking_earned_beyond_silence(tmp_path: Path) -> None:
     ]  # fmt: skip
     text = "\n".join(json.dumps(row) for row in rows)
     (tmp_path / "episodes" / "train.jsonl").write_text(text)
-    prompts, gained = gains(tmp_path)
-    assert prompts == [(1, 1), (1, 2)]
+    prompts, gained, steps = gains(tmp_path)
+    assert prompts == [(1, 1), (1, 2)] and steps == [1, 2]
     assert gained == pytest.approx([-0.1, -0.2])
 
 
