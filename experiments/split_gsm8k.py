@@ -3,22 +3,33 @@
 Half of the tasks ("needed") lose one sentence with a number, which stands among the helper's four
 notes; on the other half ("free") the question is whole and every note is of another problem. So
 speaking is worth much on one half and nothing on the other, and what to say is one note of four.
+
+Whether to speak can be learned only where the Actor gets the answer right if it knows everything,
+on about half of the tasks. Training may keep to those: play `split-gsm8k-told.yaml` once, then
+`python -m experiments.split_gsm8k runs/split-gsm8k-told` writes down which they are.
 """
 
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
-from tacit import Message, Role, Task, Team, Topology, load_tasks
+from tacit import Message, Role, TacitError, Task, Team, Topology, load_tasks
+from tacit.run.folder import RunFolder
 
 _ROLES = {"hinter": Role(part="hinter", may_be_silent=True), "actor": Role(part="solver")}
+SOLVED = Path(__file__).parent / "results" / "solved" / "split-gsm8k.json"
+"""Ids of the training tasks that the Actor solves if it is told what it lacks."""
 
 
-def tasks(split: str = "test") -> list[Task]:
-    """The tasks of `split_gsm8k`, with the ids, and in the words, of the recorded runs.
+def tasks(split: str = "test", solved: bool = False) -> list[Task]:
+    """The tasks of `split_gsm8k`, with the ids of recorded runs; `solved` keeps those in SOLVED.
 
-    They had double blanks where the original has them, more of them in free tasks than in needed.
+    The order of the original is kept, so that `offset` and `limit` count what is left.
     """
+    known = _solved() if solved else None
     seeing, blind = (load_tasks(f"split_gsm8k{kind}", split=split) for kind in ("", "_blind"))
-    return [
+    every = [
         replace(
             task,
             id=task.id.replace("split_gsm8k", "jigsaw"),  # the shuffle goes by ids
@@ -31,6 +42,13 @@ def tasks(split: str = "test") -> list[Task]:
         )
         for task, other in zip(seeing, blind, strict=True)
     ]
+    return every if known is None else [task for task in every if task.id in known]
+
+
+def _solved() -> frozenset[str]:
+    if not SOLVED.exists():
+        raise TacitError(f"{SOLVED} is missing: split-gsm8k-told.yaml says how it is made")
+    return frozenset(json.loads(SOLVED.read_text()))
 
 
 def _listed(task: Task) -> str:
@@ -63,3 +81,11 @@ oracle = Topology(
     roles={"actor": Role(part="solver")},
     summary="the Actor is told what it lacks, for nothing",
 )
+
+
+if __name__ == "__main__":
+    (played,) = sys.argv[1:]
+    right = sorted(one.task_id for one in RunFolder(Path(played)).episodes("team") if one.right)
+    SOLVED.parent.mkdir(exist_ok=True)
+    SOLVED.write_text(json.dumps(right, indent=0) + "\n")
+    print(f"{len(right)} tasks in {SOLVED}")
