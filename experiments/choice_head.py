@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -188,7 +188,8 @@ def judged(score: Array, line: float, test: Told, right: dict[str, dict[str, boo
     }
 
 
-def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
+def compared(run: Path, test: Path, model: str | None = None) -> Iterator[tuple[str, Any]]:
+    """Each way to choose with its numbers, the quick ones first."""
     folder, config = RunFolder.existing(run)
     played = RunFolder(test)
     assert config.team is not None
@@ -207,7 +208,7 @@ def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
         for name in (SPOKEN, SILENT)
     }
     own = line_of(-check.log_silence, check.needed)
-    found: dict[str, Any] = {"own": judged(-final.log_silence, own, final, right)}
+    yield "own", judged(-final.log_silence, own, final, right)
     train, valid, tests = (
         hidden(base.module, ids, layers) for ids in (prompts, check.prompts, final.prompts)
     )
@@ -220,7 +221,7 @@ def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
                 told_apart = auc(on_check[check.needed], on_check[~check.needed])
                 line = line_of(on_check, check.needed)
                 heads.append((told_apart, strength, judged(score, line, final, right)))
-            found[f"layer {layer}, {size} tasks"] = max(heads, key=lambda head: head[:2])[2]
+            yield f"layer {layer}, {size} tasks", max(heads, key=lambda head: head[:2])[2]
     adapters = []
     for rate in (None, *RATES):
         adapter = Adapter(base, config, rate)
@@ -230,11 +231,10 @@ def compared(run: Path, test: Path, model: str | None = None) -> dict[str, Any]:
         numbers = judged(score, line_of(on_check, check.needed), final, right)
         numbers["seconds"] = round(adapter.seconds, 3)
         if rate is None:
-            found["adapter, step of silence"] = numbers
+            yield "adapter, step of silence", numbers
         else:
             adapters.append((told_apart, rate, numbers))
-    found["adapter, AdamW"] = max(adapters, key=lambda one: one[:2])[2]
-    return found
+    yield "adapter, AdamW", max(adapters, key=lambda one: one[:2])[2]
 
 
 def main() -> None:
@@ -248,10 +248,11 @@ def main() -> None:
     parser.add_argument("--model", help="where the base is, if not where the config says")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    found = compared(args.run, args.test, args.model)
-    args.out.write_text(dump(found) + "\n", encoding="utf-8")
-    for name, numbers in found.items():
-        print(name, numbers)
+    found: dict[str, Any] = {}
+    for name, numbers in compared(args.run, args.test, args.model):
+        print(name, numbers, flush=True)
+        found[name] = numbers  # kept at once, since a rented machine may be gone before the last
+        args.out.write_text(dump(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,30 +4,19 @@ Half of the tasks ("needed") lose one sentence with a number, which stands among
 notes; on the other half ("free") the question is whole and every note is of another problem. So
 speaking is worth much on one half and nothing on the other, and what to say is one note of four.
 
-Whether to speak can be learned only where the Actor gets the answer right if it knows everything,
-on about half of the tasks. Training may keep to those: play `split-gsm8k-told.yaml` once, then
-`python -m experiments.split_gsm8k runs/split-gsm8k-told` writes down which they are.
+Training may keep to the tasks that the Actor solves if it knows everything: see `solvable`.
 """
 
-import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
-from tacit import Message, Role, TacitError, Task, Team, Topology, load_tasks
-from tacit.run.folder import RunFolder
+from experiments.solvable import only_solvable
+from tacit import Message, Role, Task, Team, Topology, load_tasks
 
 _ROLES = {"hinter": Role(part="hinter", may_be_silent=True), "actor": Role(part="solver")}
-SOLVED = Path(__file__).parent / "results" / "solved" / "split-gsm8k.json"
-"""Ids of the training tasks that the Actor solves if it is told what it lacks."""
 
 
 def tasks(split: str = "test", solved: bool = False) -> list[Task]:
-    """The tasks of `split_gsm8k`, with the ids of recorded runs; `solved` keeps those in SOLVED.
-
-    The order of the original is kept, so that `offset` and `limit` count what is left.
-    """
-    known = _solved() if solved else None
+    """Those of `split_gsm8k`, with the ids of recorded runs; `solved` keeps the solvable ones."""
     seeing, blind = (load_tasks(f"split_gsm8k{kind}", split=split) for kind in ("", "_blind"))
     every = [
         replace(
@@ -42,13 +31,7 @@ def tasks(split: str = "test", solved: bool = False) -> list[Task]:
         )
         for task, other in zip(seeing, blind, strict=True)
     ]
-    return every if known is None else [task for task in every if task.id in known]
-
-
-def _solved() -> frozenset[str]:
-    if not SOLVED.exists():
-        raise TacitError(f"{SOLVED} is missing: split-gsm8k-told.yaml says how it is made")
-    return frozenset(json.loads(SOLVED.read_text()))
+    return only_solvable("split-gsm8k", every) if solved else every
 
 
 def _listed(task: Task) -> str:
@@ -81,11 +64,3 @@ oracle = Topology(
     roles={"actor": Role(part="solver")},
     summary="the Actor is told what it lacks, for nothing",
 )
-
-
-if __name__ == "__main__":
-    (played,) = sys.argv[1:]
-    right = sorted(one.task_id for one in RunFolder(Path(played)).episodes("team") if one.right)
-    SOLVED.parent.mkdir(exist_ok=True)
-    SOLVED.write_text(json.dumps(right, indent=0) + "\n")
-    print(f"{len(right)} tasks in {SOLVED}")

@@ -16,7 +16,7 @@ HERE = Path(__file__).parents[2] / "experiments"
 RECIPES = sorted(path for path in HERE.glob("*.yaml") if not path.stem.startswith("prices"))
 PLAYED = {
     "audit-debate", "audit-dialogue", "audit-roles", "baselines", "code-baselines", "rivals",
-    "rivals-math", "rivals-rest", "search-gsm8k", "split-gsm8k-told",
+    "rivals-math", "rivals-rest", "search-gsm8k", "split-gsm8k-told", "split-hotpotqa-told",
 }  # fmt: skip
 """Nothing in them is trained, or only what a search found."""
 TRAINED = [path for path in RECIPES if path.stem not in PLAYED]
@@ -27,7 +27,7 @@ RECORDED = {
 NOT_RUN = {
     "api-actor", "critic-small", "gspo-code", "gspo-strategyqa", "hint-small", "hint-tool",
     "math-actor", "math-hint", "several", "split-gsm8k-blind-solvable",
-    "split-gsm8k-seeing-solvable", "split-gsm8k-small",
+    "split-gsm8k-seeing-solvable", "split-gsm8k-small", "split-hotpotqa-solvable",
 }  # fmt: skip
 """Not run, or kept elsewhere (`api-actor` in benchmarks/results)."""
 RUNS = [path.stem for path in TRAINED if path.stem not in NOT_RUN]
