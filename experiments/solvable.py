@@ -30,8 +30,11 @@ def only_solvable(name: str, tasks: list[Task]) -> list[Task]:
 
 def main() -> None:
     name, run = sys.argv[1:]
-    played = RunFolder.existing(Path(run))[0].episodes("team")
-    solved = sorted(one.task_id for one in played if one.grade and one.grade.reward >= ENOUGH)
+    (played,) = (Path(run) / "episodes").glob("*.jsonl")
+    episodes = RunFolder.existing(Path(run))[0].episodes(played.stem)
+    solved = sorted(one.task_id for one in episodes if one.grade and one.grade.reward >= ENOUGH)
+    if not solved:
+        sys.exit(f"error: no task of {played} is solved")
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(solved, indent=0) + "\n")
