@@ -1,9 +1,9 @@
 """Write the tables, the plot and the pages of the results: `python -m experiments.pages [--check]`.
 
 Every number comes from `results/*.json`. Generated are docs/results/*.md (a page for each
-experiment, one of comparisons, one of audits, one list), the plot, and what stands between
-`<!-- main -->` and `<!-- end -->` in docs/results.md. `--check` writes nothing and says what
-differs.
+experiment, one of comparisons, one of audits, one of ways to choose, one list), the plot, and what
+stands between `<!-- main -->` and `<!-- end -->` in docs/results.md. `--check` writes nothing and
+says what differs.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from experiments import audits, tables
+from experiments import audits, choices, tables
 from experiments.plots import Point, scatter
 from experiments.records import FOLDER, Measured, Records, difference, on_shared
 from experiments.tables import interval, p_value, points, table
@@ -282,6 +282,7 @@ def files(records: Records) -> dict[Path, str]:
         DOCS / "results" / "comparisons.md": comparisons(records),
         DOCS / "results" / "experiments.md": contents(records),
         DOCS / "results" / "audits.md": audits.page(records),
+        DOCS / "results" / "choices.md": choices.page(),
         **{
             DOCS / "results" / f"{name}.md": page(records, name, names)
             for name, names in experiments(records).items()
