@@ -168,8 +168,8 @@ class _Descent:
 
         def go(by: float) -> Tensor:
             with torch.no_grad():
-                for weight, from_, direction in zip(moving, start, way, strict=True):
-                    weight.copy_(from_).add_(direction, alpha=-by)
+                torch._foreach_copy_(moving, start)
+                torch._foreach_add_(moving, way, alpha=-by)
             self.model.publish()
             return self.left()
 
@@ -223,7 +223,8 @@ class _Step:
 
 @torch.no_grad()
 def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    return sum(float((a * b).sum()) for a, b in zip(one, other, strict=True))
+    sums = torch.stack([(a * b).sum() for a, b in zip(one, other, strict=True)])
+    return float(sum(sums.tolist()))  # a GPU is waited for once
 
 
 def _mean_square(values_C: Tensor) -> float:
