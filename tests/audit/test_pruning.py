@@ -233,12 +233,13 @@ async def test_rivals_remove_as_much_as_their_authors_code(tmp_path: Path) -> No
 
 
 async def test_a_rival_goes_on_from_masks_with_which_the_team_cannot_play(tmp_path: Path) -> None:
-    scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "42"}}
+    scripts = {"planner": {"": "1 plan"}, "cheer": {"": "go"}, "actor": {"": "yes"}}
     here, tasks = player(tmp_path, scripted(f"{__name__}:fragile", scripts)), tasks_of(0, 16)
     base = await here.play("base", tasks)
-    cuts = [Cut(agent=role, round=0) for role in ("planner", "cheer")]
+    assert all(one.right for one in base)
+    planner, cheer = cuts = [Cut(agent=role, round=0) for role in ("planner", "cheer")]
     logits = await learned(here, tasks, base, cuts, 10**9, "AgentDropout agents")
-    assert [*logits] == cuts
+    assert logits[planner] > max(0.0, logits[cheer]), "without the planner all is lost"
     told = [
         note.partition(" cannot play: no episode succeeded out of 8: ")[0] for note in here.notes
     ]

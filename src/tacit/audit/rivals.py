@@ -57,7 +57,7 @@ async def learned(
 ) -> dict[Cut, float]:
     """The logit of keeping each, by REINFORCE with the mean reward of the team as baseline.
 
-    `gone` is left out in every play. A mask with which the team cannot play teaches nothing.
+    `gone` is left out in every play. A team that cannot play earns nothing.
     """
     luck = random.Random(player.config.seed)
     logits = dict.fromkeys(cuts, 0.0)
@@ -67,12 +67,14 @@ async def learned(
         keep = {cut: luck.random() < _chance(logits[cut]) for cut in cuts}
         without = gone | {cut for cut, kept in keep.items() if not kept}
         shown = f"{name} {named(without).name}"
-        plays = await player.tried(f"{name} {step}", some, without, base, shown) or []
-        pairs = pairs_of(plays, base)
-        gain = fmean(by_task(pairs).values()) if pairs else 0.0
+        plays = await player.tried(f"{name} {step}", some, without, base, shown)
+        ids = {task.id for task in some}
+        lost = [-one.grade.reward for one in base if one.grade and one.task_id in ids]
+        gains = lost if plays is None else [*by_task(pairs_of(plays, base)).values()]
+        gain = fmean(gains) if gains else 0.0
         for cut, kept in keep.items():
             logits[cut] += RATE * gain * (kept - _chance(logits[cut]))
-        spent += paid(plays)
+        spent += paid(plays or [])
         step += 1
     return logits
 
