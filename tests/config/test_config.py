@@ -121,15 +121,15 @@ PRICED = {"reward": {"shape": "priced"}, "prices": "prices.yaml"}
     [
         (
             {"reward": {"shape": "priced"}, "budget": {"money": 0.1}},
-            "reward.shape: `priced` needs `prices:` and a budget of money alone",
+            "reward.shape: `priced` needs `prices:`, budget.money, no budget.tokens",
         ),
         (
             PRICED,
-            "reward.shape: `priced` needs `prices:` and a budget of money alone",
+            "reward.shape: `priced` needs `prices:`, budget.money, no budget.tokens",
         ),
         (
             PRICED | {"budget": {"money": 0.1, "tokens": 14}},
-            "reward.shape: `priced` needs `prices:` and a budget of money alone",
+            "reward.shape: `priced` needs `prices:`, budget.money, no budget.tokens",
         ),
         ({"budget": {"money": 0.1}}, "budget.money: only `reward.shape: priced` holds it"),
         (

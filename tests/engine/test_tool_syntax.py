@@ -226,6 +226,7 @@ def test_texts_become_what_the_schema_asks_for() -> None:
     given = {"n": "5", "some": "[1, 2]", "word": "7", "bad": "many", "unknown": "3"}
     assert typed(given, schema) == given | {"n": 5, "some": [1, 2]}
     assert typed({"n": "5"}, {}) == {"n": "5"}
+    assert typed({"n": "", "some": ""}, schema) == {"n": "", "some": ""}, "nothing is no object"
 
 
 @pytest.mark.parametrize(

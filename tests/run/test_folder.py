@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tacit.config import Config, EvaluationConfig, TaskConfig
+from tacit.config import BudgetConfig, Config, EvaluationConfig, TaskConfig
 from tacit.config.file import load_config, parse_config
 from tacit.errors import ConfigError
 from tacit.evaluation.measure import evaluate_team
@@ -365,6 +365,17 @@ def test_a_folder_of_an_older_version_opens_without_the_settings_that_are_gone(
     assert team is not None and team.topology == "tacit.external:app"
     with pytest.raises(ConfigError, match=r"`train\.overlap` is not a setting"):
         parse_config({"train": {"overlap": True}})
+
+
+def test_a_price_without_its_unit_in_an_older_run_is_still_ignored(tmp_path: Path) -> None:
+    run = RunFolder.open(tmp_path, Config(seed=1, budget=BudgetConfig(turns=2.0, weight_turns=0.1)))
+    tree = run.read_json("config.json")
+    tree["budget"]["weight_tokens"] = 0.3
+    run.write_json("config.json", tree)
+    budget = RunFolder.existing(tmp_path)[1].budget
+    assert (budget.weight_tokens, budget.weight_turns) == (0.0, 0.1)
+    with pytest.raises(ConfigError, match=r"set budget\.tokens"):
+        parse_config({"budget": {"weight_tokens": 0.3}})
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def _as_object(arguments: str) -> str:
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(arguments), dict):
             return arguments  # unchanged, so that the server finds the prompt in its cache
-    tree = loaded(arguments)
+    tree = loaded(arguments or "{}")
     return json.dumps(tree if isinstance(tree, dict) else {"malformed": arguments})
 
 

@@ -549,7 +549,9 @@ class Config(Section):
         if shape == "multiplicative" and (budget.tokens or budget.weight_tokens):
             raise ValueError("budget: `reward.shape: multiplicative` has no λ for tokens")
         if shape == "priced" and (budget.tokens or not (self.prices and budget.money)):
-            raise ValueError("reward.shape: `priced` needs `prices:` and a budget of money alone")
+            raise ValueError(
+                "reward.shape: `priced` needs `prices:`, budget.money, no budget.tokens"
+            )
         if budget.money and shape != "priced":
             raise ValueError("budget.money: only `reward.shape: priced` holds it")
         for weight, name in (("weight_tokens", unit), ("weight_turns", "turns")):

@@ -129,6 +129,10 @@ def _modern(tree: Any) -> Any:
     for team in [tree.get("team"), *(tree.get("teams") or {}).values()]:
         if isinstance(team, dict) and team.get("topology") in MOVED:
             team["topology"] = MOVED[team["topology"]]
+    budget = tree.get("budget") or {}
+    for weight, units in (("weight_tokens", ("tokens", "money")), ("weight_turns", ("turns",))):
+        if isinstance(budget, dict) and not any(map(budget.get, units)):
+            budget.pop(weight, None)  # a price without its unit was ignored
     return tree
 
 

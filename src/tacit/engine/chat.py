@@ -140,7 +140,7 @@ class Chat:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": loaded(call.arguments)},
+                    "function": {"name": call.name, "arguments": loaded(call.arguments or "{}")},
                 }
                 for call in message.tool_calls
             ]

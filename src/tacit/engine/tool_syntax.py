@@ -218,9 +218,9 @@ def _first_json(text: str) -> str:
     return text[:end]
 
 
-def loaded(arguments: str) -> Any:
-    """Arguments as the tool is given them; the text itself if they are not JSON."""
+def loaded(text: str) -> Any:
+    """A value as the tool is given it; the text itself if it is not JSON."""
     try:
-        return _JSON.decode(arguments or "{}")
+        return _JSON.decode(text)
     except (ValueError, RecursionError):
-        return arguments
+        return text
