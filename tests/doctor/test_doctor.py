@@ -173,6 +173,20 @@ async def test_a_tool_that_cannot_be_imported_is_named(capsys: pytest.CaptureFix
     assert "unknown tool `lookups`: did you mean `lookup`?" in failed[1]
 
 
+async def test_tools_of_one_name_clash_only_in_one_agents_hands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = "tests.team.test_tools:add", "tests.doctor.other_tools:add"
+    well, lines = await report(with_tools(*both), capsys)
+    (failed,) = [line for line in lines if line.startswith("fail")]
+    assert not well and failed.endswith(f"two of {', '.join(both)} have the same name")
+    team = TeamConfig(
+        agents={name: AgentConfig(tools=[tool]) for name, tool in zip("ab", both, strict=True)}
+    )
+    well, lines = await report(Config(team=team), capsys)
+    assert well, lines
+
+
 async def test_servers_of_tools_are_started_and_asked_for_what_the_config_allows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

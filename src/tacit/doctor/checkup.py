@@ -8,7 +8,7 @@ would cost money.
 import importlib.util
 import os
 import platform
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import metadata
 
 import torch
@@ -34,8 +34,11 @@ async def run_doctor(config: Config) -> bool:
     states = [await _line("", name, check(config)) for name, check in MACHINE_CHECKS.items()]
     agents = [agent for team in config.all_teams.values() for agent in team.agents.values()]
     tools = [f"mcp/{server}" for server in config.mcp] + [t for one in agents for t in one.tools]
-    for name in dict.fromkeys(tools):
-        states.append(await _line("", f"tool {name}", _tool(name, config)))
+    opened: dict[tuple[str, ...], str] = {}
+    for some in dict.fromkeys([*((name,) for name in tools), *(tuple(a.tools) for a in agents)]):
+        if some and all(opened.get((name,), "ok") == "ok" for name in some):  # names may clash
+            opened[some] = await _line("", f"tool {', '.join(some)}", _tools(some, config))
+    states += opened.values()
     for name in dict.fromkeys(agent.model for agent in agents) or ["pocket"]:
         states += await _check_model(name, config.model_named(name))
     out.print(f"{states.count('fail')} failed, {states.count('warn')} warnings", highlight=False)
@@ -105,9 +108,9 @@ async def _math(config: Config) -> str:
     return "the workers tell equal from unequal formulas"
 
 
-async def _tool(name: str, config: Config) -> str:
-    """Imports a tool, or starts its MCP server and asks for all that the config allows of it."""
-    toolbox = open_toolbox(AgentConfig(tools=[name]), config.mcp, "agents")
+async def _tools(names: Sequence[str], config: Config) -> str:
+    """Imports tools, or starts their servers and asks for all that the config allows of them."""
+    toolbox = open_toolbox(AgentConfig(tools=list(names)), config.mcp, "agents")
     return f"models see {', '.join(await toolbox.open())}"
 
 
