@@ -110,6 +110,19 @@ async def test_when_all_fail_the_run_stops_with_the_servers_message(concurrency:
     assert calls <= 2 * max(8, concurrency), "it goes on asking a server that is down"
 
 
+async def test_a_topology_is_blamed_only_if_it_failed_every_time() -> None:
+    roster = scripted(f"{__name__}:unplanned", {"actor": failing_on(5)})
+    with pytest.raises(RunError, match="out of 4: TopologyError"):
+        await play_all(roster, jobs(4), concurrency=1)
+    with pytest.raises(RunError, match="out of 8: EngineError"):
+        await play_all(roster, jobs(8), concurrency=1)
+
+
+async def unplanned(task: Task, team: Team) -> Message:
+    await team.actor.ask(task.question)
+    raise ValueError("no plan")
+
+
 async def test_a_few_episodes_that_all_fail_are_an_error_too() -> None:
     with pytest.raises(RunError, match="out of 2: EngineError: actor: server: 500 on 1"):
         await play_all(scripted("solo", {"actor": failing_on(0, 1)}), jobs(2), concurrency=1)

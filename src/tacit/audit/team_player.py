@@ -68,7 +68,7 @@ class TeamPlayer:
             return await self.play(name, tasks, without, known)
         except RunError as error:  # not one play succeeded
             if TopologyError.__name__ not in str(error):
-                raise  # the spend cap, or a server that is down
+                raise  # the spend cap, or a server that is down, if only for some
             told = f"{shown} cannot play: {error}"
             if told not in self.notes:
                 self.notes.append(told)

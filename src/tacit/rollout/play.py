@@ -116,10 +116,9 @@ async def play_each(
 ) -> list[Episode]:
     """Play every job, at most `concurrency` at once, and return episodes in the order of the jobs.
 
-    Raises RunError if the first episodes all fail, unless some `succeeded` before. Raises SpendCap
-    when the cap is reached, after finishing the episodes under way. With a cap, the first episode
-    is played alone, and then only as many at once as the money left will pay for. While all were
-    free (cached answers), at most as many run at once as have ended.
+    Raises RunError if the first episodes all fail, unless some `succeeded` before, and SpendCap at
+    the cap, after the episodes under way. With a cap, the first is played alone, and then only as
+    many at once as the money left will pay for; while all were free, as many as have ended.
     """
     queue = list(enumerate(jobs))[::-1]
     enough = min(len(queue), max(8, concurrency))
@@ -154,7 +153,9 @@ async def play_each(
                 on_episode(episode)
             succeeded += episode.grade is not None
             if not succeeded and len(done) >= enough:
-                raise RunError(f"no episode succeeded out of {len(done)}: {episode.error}")
+                errors = [str(one.error) for one in reversed(done.values())]
+                told = min(errors, key=lambda error: error.startswith(TopologyError.__name__))
+                raise RunError(f"no episode succeeded out of {len(done)}: {told}")
 
     try:
         async with asyncio.TaskGroup() as group:
