@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tacit.cli.terminal import out
 from tacit.errors import RunError
-from tacit.types import Call, ChatMessage, Episode, Grade
+from tacit.types import Call, Episode, Grade
 
 
 def show_views(views: Mapping[str, str]) -> None:
@@ -18,7 +18,8 @@ def show_views(views: Mapping[str, str]) -> None:
 
 def show_call(call: Call) -> None:
     """Print one message of a conversation, after the results of its agent's tools."""
-    for observed in _new_observations(call):
+    new = itertools.takewhile(lambda one: one.role == "tool", reversed(call.messages))
+    for observed in reversed([*new]):  # tool results since the agent's last call
         tool = observed.tool_calls[0].name
         told = Text.assemble((tool, "bold magenta"), (" told ", "dim"), call.agent, "  ")
         out.print(told + Text(observed.content))
@@ -28,12 +29,6 @@ def show_call(call: Call) -> None:
     calls = " calls tools" if call.tool_calls else ""
     tokens = (f" ({call.usage.generated} tokens){calls}  ", "dim")
     out.print(Text.assemble((call.agent, "bold cyan"), tokens, said))
-
-
-def _new_observations(call: Call) -> list[ChatMessage]:
-    """Tool results since the agent's last call."""
-    last = list(itertools.takewhile(lambda one: one.role == "tool", reversed(call.messages)))
-    return last[::-1]
 
 
 def show_played(episode: Episode, reference: str | None) -> None:

@@ -88,7 +88,8 @@ class Player:
         silent = await self._play_all([self._quiet(task, 0, 0) for task in tasks[:PROBED]], cap)
         graded, budget = [episode for episode in silent if episode.grade], self.config.budget
         costs = {
-            "tokens": [_frozen_tokens(episode) for episode in graded],
+            # of frozen agents: trained ones may learn to be brief
+            "tokens": [sum(c.usage.spent for c in one.calls if not c.policy) for one in graded],
             "turns": [episode.turns for episode in graded],
         }
         for name, spent in costs.items():
@@ -143,11 +144,6 @@ class Player:
             choices=choices,
             floor=self.config.silence.floor,
         )
-
-
-def _frozen_tokens(episode: Episode) -> int:
-    """Trained agents are left out: they may learn to be brief."""
-    return sum(call.usage.spent for call in episode.calls if not call.policy)
 
 
 def check_budget(name: str, budget: float, fixed_cost: float) -> None:

@@ -177,9 +177,11 @@ class _Descent:
             by = guess / 4**shorter
             after_C = go(by)
             if _mean_square(after_C) < size:
-                moved = _mean_square(left_C - after_C)
-                self.before = _Step(way, steepness, moved / (by * length) ** 2)
-                best = min(by * _best(left_C, after_C), longest)
+                moved_C = left_C - after_C
+                self.before = _Step(way, steepness, _mean_square(moved_C) / (by * length) ** 2)
+                # the best step, if logits were linear in it
+                times = float(left_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12)
+                best = min(by * min(times, FARTHEST), longest)
                 far = abs(best - by) > NEAR_ENOUGH * by
                 if far and not _mean_square(go(best)) < _mean_square(after_C):
                     go(by)
@@ -229,12 +231,6 @@ def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 
 def _mean_square(values_C: Tensor) -> float:
     return float(values_C.square().mean())
-
-
-def _best(before_C: Tensor, after_C: Tensor) -> float:
-    """The best step in units of the one from `before` to `after`, if logits were linear in it."""
-    moved_C = before_C - after_C
-    return min(float(before_C @ moved_C) / max(float(moved_C @ moved_C), 1e-12), FARTHEST)
 
 
 def _some(points: Sequence[ChoicePoint], most: int) -> list[ChoicePoint]:
