@@ -125,7 +125,7 @@ class Adapter:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        name = f"choice {self.rate}"
+        name = "choice" if self.rate is None else f"choice {self.rate:.0e}"  # torch takes no dot
         policies = build_policies({name: name}, {name: self.base}, self.config.policy, 0)
         self.model = PolicyChoice(policies[name], self.config.train.microbatch_tokens)
 

@@ -118,9 +118,7 @@ async def _auction(task: Task, team: Team, rounds: int = 2, budget: int = 150) -
                 heard.append(one)
         if left == budget:
             break
-    return await agents[0].ask(
-        task.question, part="answerer", messages=heard, silent=False, round=rounds, final=True
-    )
+    return await team.answerer.ask(task.question, messages=heard, round=rounds, final=True)
 
 
 def density(call: Call) -> float:
@@ -182,7 +180,10 @@ s2_mad = Topology(
 )
 auction = Topology(
     play=_auction,
-    roles={"agent": Role(part="speaker", many=True, least=2, temperature=0.7)},
+    roles={
+        "agent": Role(part="speaker", many=True, least=2, temperature=0.7),
+        "answerer": Role(part="answerer"),
+    },
     summary="all draft, the surest words per token are heard",
 )
 one_context = Topology(

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.choice_head import fitted, gains, hidden, line_of
+from experiments.choice_head import Adapter, fitted, gains, hidden, line_of
 from experiments.records import auc
+from tacit import parse_config
+from tacit.engine.chat import chat_of
 from tacit.engine.load import load_model
+from tacit.types import ChatMessage
 
 
 def test_a_head_finds_what_noisy_gains_have_in_common() -> None:
@@ -51,3 +54,16 @@ def test_states_of_prompts_of_several_lengths_are_those_of_each_alone() -> None:
         alone = hidden(module, [ids], [1, 2])
         for layer in (1, 2):
             assert together[layer][number] == pytest.approx(alone[layer][0], abs=1e-4)
+
+
+@pytest.mark.parametrize("rate", [None, 1e-3])
+def test_an_adapter_learns_to_speak_where_it_gained(rate: float | None) -> None:
+    base = load_model("pocket")
+    asked = ("What is 12 + 30?", "What is 45 - 21 + 13?")
+    gain, loss = (chat_of(base).encode((ChatMessage("user", text),)) for text in asked)
+    config = parse_config({"policy": {"kind": "lora", "rank": 4}})
+    adapter = Adapter(base, config, rate)
+    before = np.subtract(*adapter.speaks([gain, loss]))
+    adapter.train([gain, loss] * 12, np.array([1.0, -1.0] * 12), [n // 2 for n in range(24)])
+    assert np.subtract(*adapter.speaks([gain, loss])) > before + 0.5
+    assert adapter.seconds > 0

@@ -57,11 +57,12 @@ def test_each_other_answer_is_read_once() -> None:
 
 
 async def test_an_auction_hears_short_drafts_within_its_budget_and_counts_all() -> None:
-    drafts = ["a b c d e f", "x y", "42"]
+    scripts = {"agent": ["a b c d e f", "x y"], "answerer": ["42"]}
     options = {"rounds": 1, "budget": 4}
-    team = scripted(f"{HERE}:auction", {"agent": drafts}, options=options, agent={"count": 2})
+    team = scripted(f"{HERE}:auction", scripts, options=options, agent={"count": 2})
+    assert {one.role: one.temperature for one in team.agents} == {"agent": 0.7, "answerer": 0.0}
     episode = await play(team)
-    assert order(episode)[-1] == ("agent 1", "answerer")
+    assert order(episode)[-1] == ("answerer", "answerer")
     assert "x y" in user(episode.calls[-1]) and "a b c" not in user(episode.calls[-1])
     assert episode.usage.generated == 9
 
