@@ -1,6 +1,10 @@
 """Agents that call tools: bounded, recorded, never heard, and safe from what tools do."""
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,6 +26,7 @@ from tacit.run.opening import is_greedy
 from tacit.team.roster import build_roster
 from tacit.team.setting import Setting
 from tacit.team.tools import Tool, ToolContext, find_tool
+from tacit.tools import function
 from tacit.tools.function import tool_of
 from tacit.types import Call, ChatMessage, Choice, Episode, Task, ToolCall, ToolSpec
 from tests.helpers.scripted_teams import SILENT, TASK, play, scripted, user
@@ -107,6 +112,25 @@ def hang() -> str:
     """Hangs."""
     while True:
         time.sleep(0.05)
+
+
+def search(words: str) -> str:
+    """Searches, sometimes for ever, and then no other thread runs."""
+    return str(bool(re.fullmatch("(a+)+", words)))
+
+
+def vanish() -> str:
+    """Ends its process."""
+    os._exit(3)
+
+
+COUNTED = [0]
+
+
+def count() -> int:
+    """Counts its calls."""
+    COUNTED[0] += 1
+    return COUNTED[0]
 
 
 async def block() -> str:
@@ -286,6 +310,7 @@ async def test_bad_arguments_cost_one_observation(call: ToolCall, said: str) -> 
         ("wordless", "Error: MemoryError"),
         ("hang", "Error: `hang` did not answer within 0.3 s"),
         ("block", "Error: `block` did not answer within 0.3 s"),
+        ("vanish", "Error: the process of the tool ended with status 3"),
         ("raw", "café \ufffd\ufffd\ufffd[31m\ufffd31m\ufffd \ufffd\ufffd\ufffd"),
         ("half", "half ? of it"),
         ("own_object", '{"sum": 3, "of": "{1}"}'),
@@ -293,6 +318,44 @@ async def test_bad_arguments_cost_one_observation(call: ToolCall, said: str) -> 
 )
 async def test_a_crash_or_an_endless_tool_costs_one_observation(tool: str, said: str) -> None:
     assert await observed(ToolCall(tool), tools=(tool,), tool_timeout=0.3) == said
+
+
+async def test_a_function_keeps_what_its_module_holds_but_not_in_this_process() -> None:
+    first, second = [await observed(ToolCall("count"), tools=("count",)) for _ in range(2)]
+    assert int(second) == int(first) + 1 and COUNTED == [0]
+
+
+async def test_one_that_holds_up_its_process_is_ended_and_the_next_call_starts_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(function, "GRACE_S", 0.2)
+    endless, short = (ToolCall("search", f'{{"words": "{a}"}}') for a in ("a" * 60 + "b", "aa"))
+    told = await observed(endless, tools=("search",), tool_timeout=0.3)
+    assert told == "Error: `search` did not answer within 0.3 s"
+    async with asyncio.timeout(60):
+        while (told := await observed(short, tools=("search",))) != "True":
+            assert told == "Error: the process of the tool ended with status -9"
+
+
+def test_a_functions_process_ends_with_the_run() -> None:
+    script = f"""
+import asyncio
+from tacit.team.tools import ToolContext, find_tool
+from tacit.tools import function
+from tests.helpers.scripted_teams import TASK
+
+async def call():
+    context = ToolContext(task=TASK, agent="actor", timeout=0.2)
+    try:
+        await find_tool("{HERE}:hang").call({{}}, context)
+    except ValueError:
+        print(function._PROCESSES["{HERE}:hang"]._process.pid)
+
+asyncio.run(call())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(ran.stdout), 0)
 
 
 async def test_a_flood_is_cut_in_its_middle() -> None:
@@ -476,6 +539,12 @@ def test_a_tool_that_is_not_there_is_a_config_error(tool: str, said: str) -> Non
     with pytest.raises(ConfigError) as error:
         scripted("solo", {"actor": ["42"]}, actor={"tools": [tool]})
     assert str(error.value).startswith(said)
+
+
+def test_a_function_of_the_script_itself_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "add", add, raising=False)
+    with pytest.raises(ConfigError, match="`add`: it must be in a module that another process can"):
+        find_tool("__main__:add")
 
 
 async def test_two_tools_of_one_name_are_a_config_error() -> None:

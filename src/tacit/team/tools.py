@@ -149,7 +149,7 @@ def find_tool(name: str) -> Tool:
         return found
     if not (inspect.isroutine(found) and hasattr(found, "__name__")):  # a `partial` has none
         raise ConfigError(f"tool `{name}` must be a function or a Tool")
-    tool: Tool = lookup("tool", FUNCTION, {})(found, trusted=name in TOOLS)
+    tool: Tool = lookup("tool", FUNCTION, {})(found, "" if name in TOOLS else name)
     return tool
 
 
