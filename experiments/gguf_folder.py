@@ -86,7 +86,7 @@ def weight(tensor: Any, device: str) -> Tensor:
 
 
 def convert(source: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write weights, config and tokenizer; the end of a turn is the one that the file names."""
+    """Write the weights, and unless they are there config and tokenizer, which take as long."""
     out.mkdir(parents=True, exist_ok=True)
     reader, device = GGUFReader(source), "cuda" if torch.cuda.is_available() else "cpu"
     weights = {
@@ -94,10 +94,13 @@ def convert(source: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> Non
         for one in reader.tensors
     }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    if (out / "config.json").exists():
+        return
     config = AutoConfig.from_pretrained(source.parent, gguf_file=source.name)
     config.dtype, config.tie_word_embeddings = dtype, "lm_head.weight" not in weights
     config.save_pretrained(out)
     GenerationConfig.from_model_config(config).save_pretrained(out)
+    # the end of a turn is the one that the file names
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     end = reader.fields["tokenizer.ggml.eos_token_id"]
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(int(end.parts[end.data[0]][0]))
