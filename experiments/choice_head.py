@@ -221,7 +221,7 @@ def compared(run: Path, test: Path, model: str | None = None) -> Iterator[tuple[
                 told_apart = auc(on_check[check.needed], on_check[~check.needed])
                 line = line_of(on_check, check.needed)
                 heads.append((told_apart, strength, judged(score, line, final, right)))
-            yield f"layer {layer}, {size} tasks", max(heads, key=lambda head: head[:2])[2]
+            yield f"layer {layer}, {size} contexts", max(heads, key=lambda head: head[:2])[2]
     adapters = []
     for rate in (None, *RATES):
         adapter = Adapter(base, config, rate)

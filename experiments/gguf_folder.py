@@ -94,7 +94,7 @@ def convert(source: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> Non
         for one in reader.tensors
     }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
-    if (out / "config.json").exists():
+    if (out / "tokenizer.json").exists():
         return
     config = AutoConfig.from_pretrained(source.parent, gguf_file=source.name)
     config.dtype, config.tie_word_embeddings = dtype, "lm_head.weight" not in weights

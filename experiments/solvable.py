@@ -30,8 +30,9 @@ def only_solvable(name: str, tasks: list[Task]) -> list[Task]:
 
 def main() -> None:
     name, run = sys.argv[1:]
-    (played,) = (Path(run) / "episodes").glob("*.jsonl")
-    episodes = RunFolder.existing(Path(run))[0].episodes(played.stem)
+    folder = RunFolder.existing(Path(run))[0]
+    (played,) = (Path(run) / "episodes").glob("*.jsonl")  # of its one team
+    episodes = folder.episodes(played.stem)
     solved = sorted(one.task_id for one in episodes if one.grade and one.grade.reward >= ENOUGH)
     if not solved:
         sys.exit(f"error: no task of {played} is solved")

@@ -1,9 +1,7 @@
 """A tool from a function: what a model is told of it, and how code from outside is run.
 
-Code from outside runs in a process of its own, since it may do what no thread survives: hold up all
-threads (a runaway regular expression), crash the interpreter, or end it.
-
-`python -m tacit.tools.function module:function PIPE` is such a process.
+Code from outside runs in a process of its own, one for each module, since it may do what no thread
+survives: hold up all threads (a runaway regular expression), crash the interpreter, or end it.
 """
 
 import asyncio
@@ -12,6 +10,7 @@ import contextlib
 import inspect
 import itertools
 import os
+import pickle
 import pkgutil
 import signal
 import subprocess
@@ -19,8 +18,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import cache
+from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
@@ -31,9 +33,17 @@ from tacit.team.tools import Tool, ToolContext, readable, words
 from tacit.types import ToolSpec
 
 START_S = 120.0
-"""A process may take this long to import a function, which no call's time is charged for."""
-GRACE_S = 10.0
-"""A process that says nothing for this long after a call took too long is held up, and ended."""
+"""A process may take this long to import its module, which no call's time is charged for."""
+STUCK_S = 30.0
+"""The kernel ends a process that stands still this much longer than a call may take, also one that
+nobody waits for any more."""
+DAY_S = 86_400.0
+PROGRAM = """
+import sys
+sys.path[:] = {!r}
+from tacit.tools.function import serve
+serve({!r}, {})
+"""
 
 
 class Untitled(GenerateJsonSchema):
@@ -47,21 +57,29 @@ def tool_of(function: Callable[..., Any], place: str = "") -> Tool:
     """A tool from a function: its name, docstring and annotations are what a model is told.
 
     A parameter annotated with `ToolContext` is given the caller's and not shown to the model. With
-    a `place`, `module:function`, it is imported from there by a process of its own, and runs there.
+    a `place`, `module:name`, the function runs in its module's process. Without one it is ours: an
+    async function that keeps to the context's timeout, and is awaited.
     """
+    module, _, attribute = place.partition(":")
     try:
-        if place.startswith("__main__:"):
+        if module == "__main__":
             raise TypeError("it must be in a module that another process can import")
-        model, _ = parameters = _parameters(function)
+        model, hidden = _parameters(function)
         schema = model.model_json_schema(schema_generator=Untitled)
     except (NameError, TypeError, ValueError, PydanticUserError) as error:
         said = str(error).partition("\n")[0]
         raise ConfigError(f"tool `{function.__name__}`: {said}") from None
 
     async def call(arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        if place:
-            return await _ask(place, arguments, context)
-        return await function(**_given(parameters, arguments, context))
+        if not place:
+            return await function(**_given(function, arguments, context))
+        process = await _process_of(module)
+        question = pickle.dumps((attribute, dict(arguments), context if hidden else None))
+        try:
+            return await process.ask(question, context.timeout)
+        except TimeoutError:
+            said = f"`{function.__name__}` did not answer within {context.timeout:g} s"
+            raise ValueError(said) from None
 
     described = " ".join((inspect.getdoc(function) or function.__name__).split("\n\n")[0].split())
     schema.pop("title", None)
@@ -70,11 +88,9 @@ def tool_of(function: Callable[..., Any], place: str = "") -> Tool:
     return Tool(spec=spec, call=call, keeps_time=True)
 
 
-Parameters = tuple[type[BaseModel], list[str]]
-"""What a model gives, and the names of those that are given the context."""
-
-
-def _parameters(function: Callable[..., Any]) -> Parameters:
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[type[BaseModel], list[str]]:
+    """What a model gives, and the names of those that are given the context."""
     hints = get_type_hints(function)
     hidden = [name for name, hint in hints.items() if hint is ToolContext]
     fields: dict[str, Any] = {}
@@ -89,96 +105,115 @@ def _parameters(function: Callable[..., Any]) -> Parameters:
 
 
 def _given(
-    parameters: Parameters, arguments: Mapping[str, Any], context: ToolContext
+    function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext | None
 ) -> dict[str, Any]:
-    model, hidden = parameters
+    model, hidden = _parameters(function)
     values = model.model_validate(arguments)
     given = {name: getattr(values, name) for name in model.model_fields}
     return given | dict.fromkeys(hidden, context)
 
 
-async def _ask(place: str, arguments: Mapping[str, Any], context: ToolContext) -> str:
-    """One call in a function's process, which is started if there is none."""
-    process = _PROCESSES.get(place)
-    if process is None or process.ended:
-        process = _PROCESSES[place] = _Process(place)
-    await asyncio.wait_for(asyncio.wrap_future(process.started), START_S)
-    try:
-        async with asyncio.timeout(context.timeout):
-            asked = await asyncio.to_thread(process.ask, arguments, context)
-            return await asyncio.wrap_future(asked)
-    except TimeoutError:
-        threading.Thread(target=process.end_if_held_up, daemon=True).start()
-        name = place.rpartition(":")[2]
-        raise ValueError(f"`{name}` did not answer within {context.timeout:g} s") from None
-
-
 class _Process:
-    """A function's process. Its calls run side by side, so that its module keeps what it holds.
+    """A module's process. Its calls run side by side, so that the module keeps what it holds.
 
-    A call that takes too long is left behind there; if it holds up the others, all end with it.
+    Once a call took too long, no others begin here, and the process ends when none is waited for:
+    the call may be holding up the others, or go on for ever.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, module: str) -> None:
         self._pipe, theirs = Pipe()
-        pipe = theirs.fileno()
-        path = os.pathsep.join(folder or os.curdir for folder in sys.path)
+        path = [folder for folder in sys.path if isinstance(folder, str)]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, place, str(pipe)],
-            pass_fds=[pipe],
+            [sys.executable, "-u", "-c", PROGRAM.format(path, module, theirs.fileno())],
+            pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__,  # standard output is for results
-            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C is for us; and what it starts ends with it
         )
         theirs.close()
+        self.retired = False
         self.started: Future[str] = _future()
-        self.ended = False
         self._waiting = {0: self.started}
         self._numbers = itertools.count(1)
+        self._questions: SimpleQueue[tuple[int, float, bytes] | None] = SimpleQueue()
         self._lock = threading.Lock()
-        threading.Thread(target=self._listen, name="tool", daemon=True).start()
-        atexit.register(self.end)
+        for work in (self._send, self._listen):
+            threading.Thread(target=work, name="tool", daemon=True).start()
+        atexit.register(self._close)
 
-    def ask(self, *question: Any) -> Future[str]:
+    async def ask(self, question: bytes, timeout: float) -> str:
         answer = _future()
         with self._lock:
-            if self.ended:
-                answer.set_exception(ValueError("the process of the tool has ended"))
-                return answer
             number = next(self._numbers)
-            self._waiting[number] = answer
-            with contextlib.suppress(OSError):  # it ended, which is told to all who wait
-                self._pipe.send((number, *question))
-        return answer
-
-    def end_if_held_up(self) -> None:
+            if self._process.poll() is None:
+                self._waiting[number] = answer
+            else:
+                answer.set_exception(ValueError("the process of the tool has ended"))
+        self._questions.put((number, min(timeout, DAY_S), question))
         try:
-            self.ask().result(GRACE_S)
-        except (TimeoutError, ValueError):
-            self.end()
+            async with asyncio.timeout(timeout):
+                return await asyncio.wrap_future(answer)
+        finally:
+            with self._lock:
+                self._waiting.pop(number, None)
+                self.retired |= not answer.done()
+                if self.retired and not self._waiting and self._process.poll() is None:
+                    self.end()
 
     def end(self) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _close(self) -> None:
+        self.end()
         self._process.wait()
-        atexit.unregister(self.end)
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):  # it ended, which `_listen` tells those who wait
+            while question := self._questions.get():
+                self._pipe.send(question)
 
     def _listen(self) -> None:
         with contextlib.suppress(EOFError, OSError):
-            while True:
-                number, failed, said = self._pipe.recv()
-                answer = self._waiting.pop(number)
-                answer.set_exception(ValueError(said)) if failed else answer.set_result(said)
+            # a program that a tool left behind may hold the other end open
+            while self._pipe.poll(0.5) or self._process.poll() is None:
+                if self._pipe.poll():
+                    number, failed, said = self._pipe.recv()
+                    answer = self._waiting.pop(number, _future())
+                    answer.set_exception(ValueError(said)) if failed else answer.set_result(said)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         self.end()
+        said = f"the process of the tool ended with status {self._process.wait()}"
         with self._lock:
-            self.ended = True
-        said = f"the process of the tool ended with status {self._process.returncode}"
-        for answer in self._waiting.values():
-            answer.set_exception(ValueError(said))
+            self.retired = True
+            for answer in self._waiting.values():
+                answer.set_exception(ValueError(said))
+            self._waiting.clear()
+        self._questions.put(None)
+        atexit.unregister(self._close)
 
 
 _PROCESSES: dict[str, _Process] = {}
+_STARTING = threading.Lock()
+
+
+async def _process_of(module: str) -> _Process:
+    """A module's process. That it cannot start is a ConfigError at first, then an observation."""
+    with _STARTING:
+        first = module not in _PROCESSES
+        if first or _PROCESSES[module].retired:
+            _PROCESSES[module] = _Process(module)
+        process = _PROCESSES[module]
+    try:
+        async with asyncio.timeout(START_S):
+            await asyncio.wrap_future(process.started)
+    except (TimeoutError, ValueError) as error:
+        process.retired = True
+        process.end()
+        said = f"cannot import `{module}` in a process of its own: {words(error)}"
+        raise (ConfigError if first else ValueError)(said) from None
+    return process
 
 
 def _future() -> Future[str]:
@@ -187,36 +222,34 @@ def _future() -> Future[str]:
     return future
 
 
-def _serve(place: str, pipe: Connection) -> None:
-    """Answer calls, each in a thread, until the other end is closed. Ctrl-C is for that one.
+def serve(module: str, fileno: int) -> None:
+    """Answer calls, each in a thread, until the other end of the pipe is closed."""
+    pipe, lock, longest = Connection(fileno), threading.Lock(), 0.0
+    os.set_inheritable(fileno, False)
+    import_module(module)
 
-    A result is made text in its thread too, since turning an object into text is outside code.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    function = pkgutil.resolve_name(place)
-    parameters = _parameters(function)
-    lock = threading.Lock()
-
-    def run(arguments: Mapping[str, Any], context: ToolContext) -> str:
-        result = function(**_given(parameters, arguments, context))
-        return readable(asyncio.run(result) if inspect.iscoroutine(result) else result)
-
-    def answer(number: int, *question: Any) -> None:
+    def answer(number: int, question: bytes) -> None:
         failed = False
         try:
-            said = run(*question) if question else ""
+            said = _run(module, *pickle.loads(question))
         except BaseException as raised:  # SystemExit is the tool's too
             failed, said = True, words(raised)
         with lock:
             pipe.send((number, failed, said))
 
-    answer(0)
+    pipe.send((0, False, ""))
     with contextlib.suppress(EOFError):
         while True:
-            number, *question = pipe.recv()
-            threading.Thread(target=answer, args=(number, *question), daemon=True).start()
-    os._exit(0)  # whatever still runs
+            signal.setitimer(signal.ITIMER_REAL, longest + STUCK_S)
+            if pipe.poll(1):
+                number, timeout, question = pipe.recv()
+                longest = max(longest, timeout)
+                threading.Thread(target=answer, args=(number, question), daemon=True).start()
+    os.killpg(0, signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    _serve(sys.argv[1], Connection(int(sys.argv[2])))
+def _run(module: str, name: str, arguments: Mapping[str, Any], context: ToolContext | None) -> str:
+    """The result as text, since turning an object into text is outside code as well."""
+    function = pkgutil.resolve_name(f"{module}:{name}")
+    result = function(**_given(function, arguments, context))
+    return readable(asyncio.run(result) if inspect.iscoroutine(result) else result)
