@@ -25,7 +25,7 @@ from tacit.run.folder import EPISODE
 from tacit.run.opening import is_greedy
 from tacit.team.roster import build_roster
 from tacit.team.setting import Setting
-from tacit.team.tools import ToolContext, find_tool
+from tacit.team.tools import OUT_OF_CALLS, ToolContext, find_tool
 from tacit.tools.function import tool_of
 from tacit.types import Call, ChatMessage, Choice, Episode, Task, ToolCall, ToolSpec
 from tests.helpers.outside_tools import COUNTED, INJECTION, add
@@ -116,7 +116,7 @@ async def test_calls_are_bounded_and_then_whatever_is_said_is_the_message() -> N
 
     episode = await play(solo(script, "add", max_tool_calls=3))
     told = [m.content for m in observations(episode.calls[-1])]
-    assert told == ["2", "2", "2", "Not run.\n(You have no tool calls left. Answer now.)"]
+    assert told == ["2", "2", "2", f"Not run.\n{OUT_OF_CALLS}"]
     assert [len(call.tool_calls) for call in episode.calls] == [2, 2, 0]
     assert [r.may_call for r in requests] == [True, True, False]
     assert episode.answer == episode.calls[-1].text
@@ -218,7 +218,7 @@ async def test_what_a_tool_left_behind_does_not_hide_that_its_process_ended() ->
 def test_a_functions_process_ends_with_the_run() -> None:
     script = f"""
 import asyncio
-from tacit.team.tools import ToolContext, find_tool
+from tacit.team.tools import OUT_OF_CALLS, ToolContext, find_tool
 from tacit.tools import function
 from tests.helpers.scripted_teams import TASK
 
@@ -312,7 +312,7 @@ async def test_a_searched_view_stays_out_of_the_prompt_when_no_calls_are_left() 
     )
     later = (await play(roster, task)).calls[2:]
     assert later and not [call for call in later if "17 is big." in user(call)]
-    assert "shows you)\n(You have no tool calls left. Answer now.)" in user(later[0])
+    assert f"shows you)\n{OUT_OF_CALLS}" in user(later[0])
 
 
 async def test_parallel_branches_count_their_calls_apart() -> None:

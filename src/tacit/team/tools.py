@@ -35,7 +35,7 @@ MCP = "tacit.tools.mcp:open_tools"
 """Opens the tools of an MCP server: `mcp/SERVER`, or one of them, `mcp/SERVER/TOOL`."""
 FUNCTION = "tacit.tools.function:tool_of"
 """Makes a tool of a function."""
-OUT_OF_CALLS = "(You have no tool calls left. Answer now.)"
+OUT_OF_CALLS = "(You have no tool calls left. Do not call a tool again. Answer in words now.)"
 SEARCHED = "(documents that only the tool `lookup` shows you)"
 """Shown in the prompt instead of a view that the agent can search."""
 SHOWN = ("visible", "prompt", "entry_point")
