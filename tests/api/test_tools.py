@@ -15,7 +15,7 @@ from tacit.types import Episode, ToolCall
 from tests.helpers.loopback import Answer, Sent, Server, completion
 from tests.helpers.scripted_teams import play
 
-HERE = "tests.team.test_tools"
+HERE = "tests.helpers.outside_tools"
 
 
 @pytest.fixture

@@ -163,20 +163,20 @@ def with_tools(*tools: str, **servers: McpConfig) -> Config:
 
 
 async def test_a_tool_that_cannot_be_imported_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    own = "tests.team.test_tools:add"
-    config = with_tools("python", own, "tests.team.test_tools:nothing", "lookups")
+    own = "tests.helpers.outside_tools:add"
+    config = with_tools("python", own, "tests.helpers.outside_tools:nothing", "lookups")
     well, lines = await report(config, capsys)
     assert not well and f"ok   tool {own}: models see add" in lines
     failed = [line for line in lines if line.startswith("fail")]
     assert len(failed) == 2
-    assert "tool tests.team.test_tools:nothing: agents.tools: cannot import tool" in failed[0]
+    assert "tool tests.helpers.outside_tools:nothing: agents.tools: cannot import tool" in failed[0]
     assert "unknown tool `lookups`: did you mean `lookup`?" in failed[1]
 
 
 async def test_tools_of_one_name_clash_only_in_one_agents_hands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    both = "tests.team.test_tools:add", "tests.doctor.other_tools:add"
+    both = "tests.helpers.outside_tools:add", "tests.doctor.other_tools:add"
     well, lines = await report(with_tools(*both), capsys)
     (failed,) = [line for line in lines if line.startswith("fail")]
     assert not well and failed.endswith(f"two of {', '.join(both)} have the same name")

@@ -39,7 +39,7 @@ def calling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def config(exploration: str = "arms") -> Config:
-    hinter = {"max_tokens": 24, "trained": True, "tools": ["tests.team.test_tools:add"]}
+    hinter = {"max_tokens": 24, "trained": True, "tools": ["tests.helpers.outside_tools:add"]}
     return tiny_config(
         team={
             "topology": "hint_actor",

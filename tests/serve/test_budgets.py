@@ -305,7 +305,8 @@ def test_tools_are_withheld_for_tokens_and_money_and_it_is_told(
 ) -> None:
     from tests.serve.test_tools import answer
 
-    roster = scripted("solo", {"actor": answer}, actor={"tools": ["tests.team.test_tools:add"]})
+    add = "tests.helpers.outside_tools:add"
+    roster = scripted("solo", {"actor": answer}, actor={"tools": [add]})
     with serving(roster, PRICES, request=budget, answer_tokens=40) as server:
         reply = server.post(ACCOUNT)
         page = metrics(server)

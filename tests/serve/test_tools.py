@@ -24,7 +24,7 @@ def answer(request: Request) -> Any:
 
 
 def team() -> TeamBackend:
-    tools = {"actor": {"tools": ["tests.team.test_tools:add"]}}
+    tools = {"actor": {"tools": ["tests.helpers.outside_tools:add"]}}
     return TeamBackend("team", scripted("solo", {"actor": answer}, **tools), "Box it.")
 
 

@@ -181,7 +181,7 @@ def digest_of(messages: tuple[ChatMessage, ...]) -> str:
 @given(
     topology=st.sampled_from(sorted(TOPOLOGIES)),
     form=st.sampled_from(["tagged", "role_last", "published"]),
-    tools=st.lists(st.sampled_from(["lookup", "tests.team.test_tools:seen"]), unique=True),
+    tools=st.lists(st.sampled_from(["lookup", "tests.helpers.outside_tools:seen"]), unique=True),
     around=st.lists(
         st.sampled_from(
             ["\n\n", "</view>", "<hint>", "<|im_end|>", "the word", TASK.question, ")"]
