@@ -52,7 +52,7 @@ RINGS = (
 ORDER = (*CORE, *RINGS)
 """No module imports one further down, not even inside a function."""
 
-CORE_LINES, PACKAGE_LINES, RING_LINES = 14_380, 38_950, 3_000
+CORE_LINES, PACKAGE_LINES, RING_LINES = 14_380, 38_960, 3_000
 """Most lines of the core, of all and of one ring, blank ones and docstrings included. Whoever adds
 some takes others away, or says in the commit why there must be more."""
 

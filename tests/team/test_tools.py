@@ -208,11 +208,32 @@ async def test_one_that_holds_up_its_process_holds_up_nothing_else() -> None:
         assert await search("a") == "True"
 
 
-async def test_what_a_tool_left_behind_does_not_hide_that_its_process_ended() -> None:
-    assert await observed(ToolCall("fork"), tools=("fork",)) == "forked"
+async def test_what_a_tool_started_ends_with_its_process_and_does_not_hide_its_end() -> None:
+    program = int(await observed(ToolCall("fork"), tools=("fork",)))
     told = await observed(ToolCall("vanish"), tools=("vanish",))
     assert told == "Error: the process of the tool ended with status 3"
     assert await observed(ToolCall("add", '{"a": 1}'), tools=("add",)) == "2"
+    assert await ended(program)
+
+
+async def test_a_process_that_a_call_outlived_ends_and_takes_no_more_calls() -> None:
+    first = await observed(ToolCall("process"), tools=("process",))
+    await observed(ToolCall("hang"), tools=("hang",), tool_timeout=0.1)
+    assert await observed(ToolCall("process"), tools=("process",)) != first
+    assert await ended(int(first))
+
+
+async def ended(pid: int) -> bool:
+    """Within half a minute; a process that nobody has waited for yet has ended, too."""
+    for _ in range(300):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        await asyncio.sleep(0.1)
+    return False
 
 
 def test_a_functions_process_ends_with_the_run() -> None:
@@ -280,7 +301,8 @@ async def test_a_tool_sees_its_callers_view_and_no_other() -> None:
 
 async def test_a_tool_cannot_change_the_task_for_those_after_it() -> None:
     task = replace(TASK, data={"visible": ["assert shown"]})
-    await play(solo([ToolCall("forget"), "42"], "forget"), task)
+    episode = await play(solo([ToolCall("own"), "42"], "FORGET"), task)
+    assert [message.content for message in observations(episode.calls[-1])] == ["gone"]
     assert task.data == {"visible": ["assert shown"]}
 
 

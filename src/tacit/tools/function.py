@@ -23,7 +23,7 @@ from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.json_schema import GenerateJsonSchema
@@ -91,8 +91,8 @@ def tool_of(function: Callable[..., Any], place: str = "") -> Tool:
 @cache
 def _parameters(function: Callable[..., Any]) -> tuple[type[BaseModel], list[str]]:
     """What a model gives, and the names of those that are given the context."""
-    hints = get_type_hints(function)
-    hidden = [name for name, hint in hints.items() if hint is ToolContext]
+    hints = get_type_hints(function, include_extras=True)
+    hidden = [name for name, hint in hints.items() if ToolContext in (hint, *get_args(hint))]
     fields: dict[str, Any] = {}
     for name, one in inspect.signature(function).parameters.items():
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) or name.startswith("_"):
@@ -116,8 +116,8 @@ def _given(
 class _Process:
     """A module's process. Its calls run side by side, so that the module keeps what it holds.
 
-    Once a call took too long, no others begin here, and the process ends when none is waited for:
-    the call may be holding up the others, or go on for ever.
+    Once a call took too long or was given up, no others begin here, and the process ends when none
+    is waited for: the call may be holding up the others, or go on for ever.
     """
 
     def __init__(self, module: str) -> None:
@@ -137,9 +137,9 @@ class _Process:
         self._numbers = itertools.count(1)
         self._questions: SimpleQueue[tuple[int, float, bytes] | None] = SimpleQueue()
         self._lock = threading.Lock()
+        atexit.register(self._close)
         for work in (self._send, self._listen):
             threading.Thread(target=work, name="tool", daemon=True).start()
-        atexit.register(self._close)
 
     async def ask(self, question: bytes, timeout: float) -> str:
         answer = _future()
@@ -157,15 +157,19 @@ class _Process:
             with self._lock:
                 self._waiting.pop(number, None)
                 self.retired |= not answer.done()
-                if self.retired and not self._waiting and self._process.poll() is None:
+                if self.retired and not self._waiting:
                     self.end()
 
     def end(self) -> None:
+        if self._process.poll() is None:  # else `_listen` does it
+            self._kill()
+
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def _close(self) -> None:
-        self.end()
+        self._kill()
         self._process.wait()
 
     def _send(self) -> None:
@@ -174,7 +178,7 @@ class _Process:
                 self._pipe.send(question)
 
     def _listen(self) -> None:
-        with contextlib.suppress(EOFError, OSError):
+        with contextlib.suppress(Exception):  # of a pipe that closed or that a tool wrote to
             # a program that a tool left behind may hold the other end open
             while self._pipe.poll(0.5) or self._process.poll() is None:
                 if self._pipe.poll():
@@ -183,7 +187,7 @@ class _Process:
                     answer.set_exception(ValueError(said)) if failed else answer.set_result(said)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
-        self.end()
+        self._kill()  # also what it started
         said = f"the process of the tool ended with status {self._process.wait()}"
         with self._lock:
             self.retired = True
@@ -196,13 +200,13 @@ class _Process:
 
 _PROCESSES: dict[str, _Process] = {}
 _STARTING = threading.Lock()
+_STARTED: set[str] = set()
 
 
 async def _process_of(module: str) -> _Process:
-    """A module's process. That it cannot start is a ConfigError at first, then an observation."""
+    """A module's process. That it cannot start is a ConfigError, unless it once did."""
     with _STARTING:
-        first = module not in _PROCESSES
-        if first or _PROCESSES[module].retired:
+        if module not in _PROCESSES or _PROCESSES[module].retired:
             _PROCESSES[module] = _Process(module)
         process = _PROCESSES[module]
     try:
@@ -212,8 +216,9 @@ async def _process_of(module: str) -> _Process:
         process.retired = True
         process.end()
         said = f"cannot import `{module}` in a process of its own: {words(error)}"
-        raise (ConfigError if first else ValueError)(said) from None
-    return process
+        raise (ValueError if module in _STARTED else ConfigError)(said) from None
+    _STARTED.add(module)
+    return await _process_of(module) if process.retired else process
 
 
 def _future() -> Future[str]:
@@ -224,8 +229,9 @@ def _future() -> Future[str]:
 
 def serve(module: str, fileno: int) -> None:
     """Answer calls, each in a thread, until the other end of the pipe is closed."""
-    pipe, lock, longest = Connection(fileno), threading.Lock(), 0.0
+    pipe, lock, longest, ours = Connection(fileno), threading.Lock(), 0.0, os.getpid()
     os.set_inheritable(fileno, False)
+    signal.setitimer(signal.ITIMER_REAL, START_S + STUCK_S)
     import_module(module)
 
     def answer(number: int, question: bytes) -> None:
@@ -234,11 +240,13 @@ def serve(module: str, fileno: int) -> None:
             said = _run(module, *pickle.loads(question))
         except BaseException as raised:  # SystemExit is the tool's too
             failed, said = True, words(raised)
+        if os.getpid() != ours:  # the tool forked, and this is the child
+            os._exit(0)
         with lock:
             pipe.send((number, failed, said))
 
     pipe.send((0, False, ""))
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             signal.setitimer(signal.ITIMER_REAL, longest + STUCK_S)
             if pipe.poll(1):
