@@ -40,3 +40,8 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     for name, weight in model.module.state_dict().items():
         assert torch.equal(read[name], weight), name
     assert AutoTokenizer.from_pretrained(tmp_path / "out").eos_token == model.tokenizer.eos_token
+    (tmp_path / "out" / "config.json").write_text("ready")
+    (tmp_path / "out" / "model.safetensors").unlink()
+    convert(tmp_path / "model.gguf", tmp_path / "out", torch.float32)
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert (tmp_path / "out" / "config.json").read_text() == "ready"

@@ -7,7 +7,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from tacit.team.tools import Tool, ToolContext
 from tacit.types import ToolSpec
@@ -23,6 +25,18 @@ def add(a: int, b: int = 1) -> int:
 async def seen(context: ToolContext) -> str:
     """Says who calls, and all that it is given."""
     return f"{context.agent} of {context.task.id} sees {context.view!r} in {context}"
+
+
+Short = Annotated[str, Field(max_length=3, description="A short word.")]
+
+
+def echo(word: Short, context: ToolContext | None = None) -> str:
+    """Says a word again.
+
+    And this, to those who read the code.
+    """
+    assert context
+    return f"{context.agent}: {word}"
 
 
 def crash() -> str:

@@ -388,6 +388,17 @@ def _titled(title: str) -> str:
     return title
 
 
+async def test_what_an_annotation_says_is_told_and_held_to() -> None:
+    spec = find_tool(f"{OUTSIDE}:echo").spec
+    word = {"description": "A short word.", "maxLength": 3, "type": "string"}
+    assert spec.description == "Says a word again." and spec.parameters["properties"] == {
+        "word": word
+    }
+    assert await observed(ToolCall("echo", '{"word": "hey"}'), tools=("echo",)) == "actor: hey"
+    told = await observed(ToolCall("echo", '{"word": "hello"}'), tools=("echo",))
+    assert told.startswith("Error: word: String should have at most 3 characters")
+
+
 async def test_a_tool_object_of_ones_own() -> None:
     assert await observed(ToolCall("own", '{"x": [1]}'), tools=("OWN",)) == "{'x': [1]}"
 

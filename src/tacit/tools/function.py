@@ -37,7 +37,7 @@ START_S = 120.0
 STUCK_S = 30.0
 """The kernel ends a process that stands still this much longer than a call may take, also one that
 nobody waits for any more."""
-DAY_S = 86_400.0
+DAY_S = 86_400.0  # an agent's timeout may be infinite, a timer's may not
 PROGRAM = """
 import sys
 sys.path[:] = {!r}
@@ -218,7 +218,7 @@ async def _process_of(module: str) -> _Process:
         said = f"cannot import `{module}` in a process of its own: {words(error)}"
         raise (ValueError if module in _STARTED else ConfigError)(said) from None
     _STARTED.add(module)
-    return await _process_of(module) if process.retired else process
+    return await _process_of(module) if process.retired else process  # while we waited
 
 
 def _future() -> Future[str]:
